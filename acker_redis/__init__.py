@@ -40,8 +40,11 @@ if TYPE_CHECKING:
         WrongShardError,
     )
     from acker_redis.flows.browse import BlockEntry, Found, OldestTree, PageCursor, TreePage
+    from acker_redis.flows.waits import EdgeWaits, Waits
+    from acker_redis.missing.explain import Explanation, explain
     from acker_redis.protocol.config import AckerConfig
     from acker_redis.protocol.functions import use_functions
+    from acker_redis.protocol.id_maker import IdMaker
     from acker_redis.protocol.ids import (
         block_anchor,
         block_number,
@@ -85,8 +88,10 @@ __all__ = [
     "ConfigError",
     "DataLossError",
     "DuplicateMessageError",
+    "EdgeWaits",
     "EmbeddedServerError",
     "Entry",
+    "Explanation",
     "Failures",
     "FenceError",
     "FenceFullError",
@@ -94,6 +99,7 @@ __all__ = [
     "Frontier",
     "Handle",
     "HighWaterError",
+    "IdMaker",
     "InvalidBatchError",
     "LaneError",
     "MessageId",
@@ -122,11 +128,13 @@ __all__ = [
     "TreePage",
     "TreeState",
     "Verdict",
+    "Waits",
     "WrongShardError",
     "block_anchor",
     "block_number",
     "emit",
     "examine",
+    "explain",
     "format_tuple",
     "new_anchor",
     "new_tuple_id",
@@ -201,6 +209,11 @@ _MODULES = {
     "new_tuple_id": "protocol.ids",
     "parse_tuple": "protocol.ids",
     "split_anchor": "protocol.ids",
+    "EdgeWaits": "flows.waits",
+    "Explanation": "missing.explain",
+    "IdMaker": "protocol.id_maker",
+    "Waits": "flows.waits",
+    "explain": "missing.explain",
     "use_functions": "protocol.functions",
 }
 

@@ -82,9 +82,7 @@ class AsyncBolt:
     def _ids(self) -> IdMaker:
         return self._acker.flows.ids if self._acker else self._given
 
-    def emit(
-        self, *handles: "AsyncHandle", key: str | None = None, edge: str = ""
-    ) -> MessageId:
+    def emit(self, *handles: "AsyncHandle", key: str | None = None, edge: str = "") -> MessageId:
         """Return the id of a message that several handles caused (a window).
 
         Each of the handles is acked or failed on its own. See

@@ -10,6 +10,7 @@ from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
+from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
@@ -152,6 +153,10 @@ class AsyncAcker:
         """Return the oldest pending tree of a sample; see :meth:`Acker.oldest`."""
         return await self.connection.drive(self.flows.oldest())
 
+    async def waits(self, sample: int = 1000) -> Waits:
+        """Return on which edges pending trees wait, from a sample; see :meth:`Acker.waits`."""
+        return await self.connection.drive(self.flows.waits(sample))
+
     async def drop(self) -> None:
         """Delete the namespace; see :meth:`Acker.drop`."""
         await self.connection.whole(self.connection.drive(self.flows.drop()))
@@ -159,7 +164,7 @@ class AsyncAcker:
     async def outcomes(self, task: str) -> AsyncOutcomes:
         """Return the reader of a task's verdicts; see :meth:`Acker.outcomes`."""
         config = await self.config()
-        return AsyncOutcomes(self.connection, self.flows.shards(config), task)
+        return AsyncOutcomes(self.connection, self.flows.shards(config), task, config.edges)
 
     async def close(self) -> None:
         """Wait for the calls in flight that change something, then close the connections."""

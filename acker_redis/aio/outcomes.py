@@ -25,8 +25,14 @@ class AsyncOutcomes:
 
     """
 
-    def __init__(self, connection: AsyncConnection, shards: Sequence[ShardKeys], task: str) -> None:
-        self._flows = OutcomeFlows(shards, task)
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        shards: Sequence[ShardKeys],
+        task: str,
+        edges: tuple[str, ...] = (),
+    ) -> None:
+        self._flows = OutcomeFlows(shards, task, edges)
         self._connection = connection
 
     @property

@@ -63,7 +63,7 @@ def outcomes(
     from acker_redis.flows.outcomes import OutcomeFlows
 
     with options.acker(namespace, url) as acker:
-        flows = OutcomeFlows(acker.flows.shards(acker.config), task)
+        flows = OutcomeFlows(acker.flows.shards(acker.config), task, acker.config.edges)
         printed = 0
         for entry in _entries(acker, flows, follow, take):
             for outcome in shapes.outcomes(entry):
@@ -127,7 +127,7 @@ class _Taker:
         from acker_redis.flows.outcomes import OutcomeFlows
 
         self._acker = acker
-        self._flows = OutcomeFlows(acker.flows.shards(acker.config), task)
+        self._flows = OutcomeFlows(acker.flows.shards(acker.config), task, acker.config.edges)
         self.waiting: Counter[Place] = Counter()
         """Number of unhandled verdicts per entry."""
         self.taken = 0

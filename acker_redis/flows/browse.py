@@ -327,17 +327,17 @@ class Browses(Known):
         self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
     ) -> Flow[TreePage]:
         """See :meth:`Acker.page`."""
-        look = self._look(source_id, task, prefix)
+        look = self.look(source_id, task, prefix)
         return (yield from read_page(look, cursor, count, bool(source_id or task)))
 
     def find(self, source_id: str, task: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
         """See :meth:`Acker.find`."""
         check_text("source id", source_id, 1)
-        return (yield from search(self._look(source_id, task, prefix), limit, most))
+        return (yield from search(self.look(source_id, task, prefix), limit, most))
 
     def oldest(self) -> Flow[OldestTree | None]:
         """See :meth:`Acker.oldest`."""
-        look, shards = self._look("", ""), (yield from self._read_config(self._deadline())).shards
+        look, shards = self.look("", ""), (yield from self._read_config(self._deadline())).shards
         samples = yield from together([oldest_of(look, shard) for shard in range(shards)])
         exact = all(whole for _, whole in samples)
         entries = [entry for oldest, _ in samples for entry in oldest]
@@ -348,7 +348,7 @@ class Browses(Known):
             exact = False  # the block has ended since it was read
         return None
 
-    def _look(self, source_id: str, task: str, prefix: bool = False) -> Look:
+    def look(self, source_id: str, task: str, prefix: bool = False) -> Look:
         """Return a function that reads a page of a bucket.
 
         '' for ``source_id`` or ``task`` means all.

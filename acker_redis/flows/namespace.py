@@ -9,6 +9,7 @@ from acker_redis.errors import ConfigError, NamespaceNotFoundError, RejectedErro
 from acker_redis.flows.apply import Applies
 from acker_redis.flows.browse import Browses
 from acker_redis.flows.steps import Ask, Flow, Version, ask_until, run_until, together
+from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import ShardStatus
@@ -119,6 +120,10 @@ class Flows(Applies, Browses):
             else:
                 self.note(first)
                 return Status(self.namespace, first.config, all_)
+
+    def waits(self, sample: int) -> Flow[Waits]:
+        """See :meth:`Acker.waits`."""
+        return (yield from read_waits(self, (yield from self.status()), sample))
 
     def drop(self) -> Flow[None]:
         """See :meth:`Acker.drop`."""

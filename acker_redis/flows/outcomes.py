@@ -11,8 +11,9 @@ from acker_redis.protocol.outcome import Entry, parse_entry
 class OutcomeFlows:
     """The flows of one task's outcomes, which ``Outcomes`` and ``AsyncOutcomes`` run."""
 
-    def __init__(self, shards: Sequence[ShardKeys], task: str) -> None:
+    def __init__(self, shards: Sequence[ShardKeys], task: str, edges: tuple[str, ...] = ()) -> None:
         self.task = check_name("task", task)
+        self._edges = edges
         self._shards = {keys.shard: keys for keys in shards}
 
     @property
@@ -40,7 +41,7 @@ class OutcomeFlows:
                 break
             self._shards = {n: ShardKeys(keys[0].namespace, n) for n in range(int(shards))}
         return [
-            parse_entry(k.shard, id_, fields)
+            parse_entry(k.shard, id_, fields, self._edges)
             for k, found in zip(keys, replies, strict=True)
             for id_, fields in found
         ]
@@ -53,7 +54,10 @@ class OutcomeFlows:
         if keys is None:
             return None
         (found,) = yield AskAll((("XRANGE", keys.outcomes(self.task), id_, id_),))
-        return parse_entry(shard, *found[0]) if found else None
+        if not found:
+            return None
+        id_found, fields = found[0]
+        return parse_entry(shard, id_found, fields, self._edges)
 
     def take(self, entries: Iterable[Entry]) -> Flow[int]:
         """See :meth:`Outcomes.take`."""

@@ -210,7 +210,7 @@ class SourceFlows:
         if self._outcomes is None or config.shards != self._shards:
             # First step, after an error, after a reshard, or the namespace was created again.
             self._shards = config.shards
-            self._outcomes = OutcomeFlows(self._flows.shards(config), self.task)
+            self._outcomes = OutcomeFlows(self._flows.shards(config), self.task, config.edges)
             self._after.clear()
         try:
             entries = yield from self._outcomes.read(ENTRIES, self._after)

@@ -113,9 +113,9 @@ class AckerConfig:
 
     @property
     def timeout_ms(self) -> int:
-        """Milliseconds without a row, or with ``never`` in all, after which a tree expires: N ticks.
+        """Milliseconds after which a tree expires, while the rotator is on time: N ticks.
 
-        It holds while the rotator is on time.
+        They count from its first row, with ``refresh="update"`` from its last one.
         """
         return self.buckets * self.tick_ms
 

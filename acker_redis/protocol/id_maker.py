@@ -14,6 +14,7 @@ from hashlib import sha256
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.ids import EDGE_BIT, TUPLE_MAX
+from acker_redis.protocol.outcome import odd_edges
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class IdMaker:
 
     def edges_of(self, checksum: int) -> tuple[str, ...]:
         """Return the edges on which an odd number of messages is outstanding, by a checksum."""
-        return tuple(edge for k, edge in enumerate(self.edges) if checksum >> EDGE_BIT + k & 1)
+        return odd_edges(self.edges, checksum)
 
     def draw(self, count: int) -> list[int]:
         """Return ids without a code, from the system's random source (fork-safe).

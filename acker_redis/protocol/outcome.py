@@ -1,11 +1,11 @@
 """Outcomes: the records that carry verdicts on trees and blocks in a task's stream."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from acker_redis.protocol.ids import block_anchor, split_anchor
+from acker_redis.protocol.ids import EDGE_BIT, block_anchor, split_anchor
 
 Verdict = Literal["ack", "nack", "touch"]
 Cause = Literal["", "idle", "deadline"]
@@ -45,6 +45,9 @@ class Outcome:
     idle_ms: int = 0
     """Of an expired tree: milliseconds from its last row to the verdict; in a block, from the last
     row of the block, to within a tick."""
+    edges: tuple[str, ...] = ()
+    """Of an expired tree in a namespace with edges: those on which an odd number of its messages is
+    unaccounted for. If one message is missing, its edge. Two on one edge do not show."""
 
     @property
     def slot(self) -> int | None:
@@ -91,6 +94,8 @@ class BlockOutcome:
     """Of a block that expired: milliseconds from its last row, to within a tick."""
     residuals: tuple[int, ...] = ()
     """The checksum of each slot in ``nacked``; 0 if the block has lost its checksums."""
+    edges: tuple[str, ...] = ()
+    """Of a block that expired: the names of all edges of the namespace."""
 
     @property
     def count(self) -> int:
@@ -115,6 +120,7 @@ class BlockOutcome:
                     cause=self.cause,
                     residual=nacked[slot],
                     idle_ms=self.idle_ms,
+                    edges=odd_edges(self.edges, nacked[slot]),
                 )
             else:
                 yield self._outcome("ack", "completed", slot)
@@ -167,25 +173,30 @@ class Entry:
         return self.block.expand() if self.block else iter(self.outcomes)
 
 
-def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
-    """Return the entry for a stream id and the fields as Redis replies them."""
+def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()) -> Entry:
+    """Return the entry for a stream id and the fields as Redis replies them.
+
+    ``edges`` are the names of the namespace's edges, for :attr:`Outcome.edges`.
+    """
     flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
     name = id_.decode()
     verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()
     if b"block" in flat:
-        return Entry(shard, name, int(name.partition("-")[0]), (), _block(verdict, reason, flat))
+        block = _block(verdict, reason, flat, edges)
+        return Entry(shard, name, int(name.partition("-")[0]), (), block)
     rows = json.loads(flat[b"rows"])
     return Entry(
         shard=shard,
         id=name,
         at_ms=int(name.partition("-")[0]),
-        outcomes=tuple(_outcome(verdict, reason, *row) for row in rows),
+        outcomes=tuple(_outcome(verdict, reason, edges, *row) for row in rows),
     )
 
 
 def _outcome(
     verdict: Any,
     reason: str,
+    edges: tuple[str, ...],
     anchor: str,
     source_id: str,
     age_ms: int,
@@ -195,12 +206,33 @@ def _outcome(
 ) -> Outcome:
     if not residual:
         return Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, text)
+    odd = int(residual, 16)
     return Outcome(
-        verdict, reason, int(anchor, 16), source_id, age_ms, "", text, int(residual, 16), idle_ms
+        verdict,
+        reason,
+        int(anchor, 16),
+        source_id,
+        age_ms,
+        why="",
+        cause=text,
+        residual=odd,
+        idle_ms=idle_ms,
+        edges=odd_edges(edges, odd),
     )
 
 
-def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutcome:
+def odd_edges(edges: Sequence[str], checksum: int) -> tuple[str, ...]:
+    """Return the edges on which an odd number of messages is outstanding, by a checksum.
+
+    >>> odd_edges(["mill", "shop"], 1 << 56 | 40)
+    ('shop',)
+    """
+    return tuple(edge for k, edge in enumerate(edges) if checksum >> EDGE_BIT + k & 1)
+
+
+def _block(
+    verdict: Any, reason: str, flat: Mapping[bytes, bytes], edges: tuple[str, ...]
+) -> BlockOutcome:
     def slots(name: bytes) -> tuple[int, ...]:
         return tuple(json.loads(flat.get(name, b"[]")))
 
@@ -218,4 +250,5 @@ def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutco
         cause=flat.get(b"cause", b"").decode(),  # type: ignore[arg-type]
         idle_ms=int(flat.get(b"idle", 0)),
         residuals=tuple(int(residuals[at : at + 16], 16) for at in range(0, len(residuals), 16)),
+        edges=edges if verdict == "mixed" else (),
     )

@@ -31,6 +31,8 @@ class BlockState:
     """Slots whose checksum is not zero: messages are outstanding. Includes failed slots."""
     failed: tuple[int, ...]
     """Slots that have failed; each was nacked when it failed."""
+    outstanding: tuple[int, ...] = ()
+    """The checksums of the slots in ``open`` that have not failed, in order."""
 
     def done(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of complete slots as (first, end), where end is exclusive.
@@ -118,7 +120,8 @@ def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
     if slot >= count:
         return None
     header = parse_header(stored)
-    failed = sorted(int(each) for each in failed_slots)
+    has_failed = {int(each) for each in failed_slots}
+    failed = sorted(has_failed)
     return TreeState(
         anchor=anchor,
         checksum=checksums[slot],
@@ -134,5 +137,10 @@ def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
             slots=count,
             open=tuple(slot for slot, checksum in enumerate(checksums) if checksum),
             failed=tuple(failed),
+            outstanding=tuple(
+                checksum
+                for slot, checksum in enumerate(checksums)
+                if checksum and slot not in has_failed
+            ),
         ),
     )

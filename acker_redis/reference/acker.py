@@ -19,7 +19,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import EDGE_BIT
 from acker_redis.protocol.latency import Latency
-from acker_redis.protocol.outcome import Outcome, Verdict
+from acker_redis.protocol.outcome import Outcome, Verdict, odd_edges
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
@@ -235,7 +235,7 @@ class Reference:
         return False
 
     def _moved_to(self, age: int, first_ms: int) -> tuple[int, bool]:
-        """Return the age of the bucket to which a row moves a tree that is in the bucket of ``age``.
+        """Return the age of the bucket to which a row moves a tree, from the bucket of ``age``.
 
         It is the newest bucket that expires with the first tick that is not before the deadline, or
         earlier. The second value says whether that is not the newest of all.
@@ -278,6 +278,7 @@ class Reference:
                 cause="deadline" if record.capped else "idle",
                 residual=record.checksum,
                 idle_ms=max(0, self.now_ms - record.last_ms),
+                edges=odd_edges(self.config.edges, record.checksum),
             )
         self._told.setdefault((record.task, verdict, reason), []).append(outcome)
 

@@ -248,6 +248,7 @@ class BlockReference(Reference):
                 outcome,
                 cause="deadline" if block.capped else "idle",
                 idle_ms=max(0, self.now_ms - block.last_ms),
+                edges=self.config.edges,
                 residuals=tuple(block.checksums[slot] for slot in outcome.nacked),
             )
         waiting = self.block_outcomes.setdefault(block.task, [])

@@ -24,6 +24,7 @@ class RedisBackend:
         self._tasks = tasks
         self._peeked = dict.fromkeys(tasks, b"-")
         self._advanced = self._owed = 0
+        self._edges = shard.config.edges
 
     def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
         """Apply a batch."""
@@ -70,7 +71,7 @@ class RedisBackend:
         for task, entries in zip(self._tasks, pipe.execute(), strict=True):
             for id_, fields in entries:
                 self._peeked[task] = b"(" + id_
-                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields))
+                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields, self._edges))
         return told
 
     def advance(self, ms: int) -> None:

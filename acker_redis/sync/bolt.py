@@ -20,8 +20,8 @@ from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
-from acker_redis.trees.message_id import MessageId
 from acker_redis.sync.client import Acker
+from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Ids, Processing, emit_from
 
 
@@ -88,9 +88,7 @@ class Bolt:
         """
         return Handle(Processing(*inputs, ids=self._ids), self._sink)
 
-    def emit(
-        self, *handles: "Handle", key: str | None = None, edge: str = ""
-    ) -> MessageId:
+    def emit(self, *handles: "Handle", key: str | None = None, edge: str = "") -> MessageId:
         """Return the id of a message that several handles caused (a window).
 
         Each of the handles is acked or failed on its own. See

@@ -8,6 +8,7 @@ from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
+from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
@@ -329,6 +330,22 @@ class Acker:
         """
         return self.connection.drive(self.flows.oldest())
 
+    def waits(self, sample: int = 1000) -> Waits:
+        """Return on which edges pending trees wait now, and for how long, from a sample of them.
+
+        The sample is spread over all shards and buckets: about as many trees of each, so an edge
+        may be over- or under-represented where buckets differ in size. Of blocks, up to four of
+        each bucket are read.
+
+        Args:
+            sample: Records to read, approximately, 1 to 10,000.
+
+        Raises:
+            ConfigError: ``sample`` is out of range.
+
+        """
+        return self.connection.drive(self.flows.waits(sample))
+
     def drop(self) -> None:
         """Delete the namespace: its pending trees, its waiting verdicts and its configuration.
 
@@ -350,7 +367,8 @@ class Acker:
             task: The name of the source.
 
         """
-        return Outcomes(self.connection, self.flows.shards(self.config), task)
+        config = self.config
+        return Outcomes(self.connection, self.flows.shards(config), task, config.edges)
 
     def close(self) -> None:
         """Close the connections."""

@@ -31,8 +31,14 @@ class Outcomes:
 
     """
 
-    def __init__(self, connection: Connection, shards: Sequence[ShardKeys], task: str) -> None:
-        self._flows = OutcomeFlows(shards, task)
+    def __init__(
+        self,
+        connection: Connection,
+        shards: Sequence[ShardKeys],
+        task: str,
+        edges: tuple[str, ...] = (),
+    ) -> None:
+        self._flows = OutcomeFlows(shards, task, edges)
         self._connection = connection
 
     @property

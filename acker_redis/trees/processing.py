@@ -516,9 +516,7 @@ def _child(
     """Return an edge for each input, and the child's id in each tree, all without codes."""
     attempt = 0
     while True:
-        edges = (
-            maker.draw(len(inputs)) if key is None else _derived(inputs, key, attempt, maker)
-        )
+        edges = maker.draw(len(inputs)) if key is None else _derived(inputs, key, attempt, maker)
         ids: dict[int, int] = {}
         for message_id, edge in zip(inputs, edges, strict=True):
             for anchor in message_id:

@@ -56,7 +56,8 @@ static inline acker_text acker_str(const char *text) {
 
 /* --- Ids: anchors 1 .. 2^62-1, tuples and edges 1 .. 2^63-1 --- */
 
-/* Draw tuple ids from the system's random source. */
+/* Draw tuple ids of 63 random bits from the system's random source. In a namespace with edges use
+ * acker_draw_ids. */
 ACKER_API int acker_new_ids(uint64_t *ids, size_t count, acker_error *error);
 /* Draw the anchor of a loose tree. */
 ACKER_API int acker_new_anchor(uint64_t *anchor, acker_error *error);
@@ -174,6 +175,10 @@ ACKER_API int acker_flush(acker_client *client, acker_error *error);
 
 /* --- Sources --- */
 
+/* Draw distinct tuple ids for messages that travel on an edge of the namespace; edge NULL or ""
+ * means none. The first call reads the configuration. */
+ACKER_API int acker_draw_ids(acker_client *client, const char *edge, uint64_t *ids, size_t count,
+                             acker_error *error);
 /* Begin a tree, draw the ids of its count first messages, and wait until it is applied. Then send
  * the messages; with count 0 the tree is complete immediately. After "REJECTED" send none of them.
  * After any other error the tree may exist: track again, and ignore verdicts of unknown anchors. A
@@ -181,11 +186,17 @@ ACKER_API int acker_flush(acker_client *client, acker_error *error);
  * itself. */
 ACKER_API int acker_track(acker_client *client, const char *task, acker_text source_id,
                           uint64_t *anchor, uint64_t *ids, size_t count, acker_error *error);
+/* As acker_track; the first messages travel on an edge. */
+ACKER_API int acker_track_on(acker_client *client, const char *task, acker_text source_id,
+                             const char *edge, uint64_t *anchor, uint64_t *ids, size_t count,
+                             acker_error *error);
 /* Begin a block of trees, and wait until it is applied. The block's number is derived from task and
  * label, so use another label for each attempt. */
 ACKER_API int acker_track_block(acker_client *client, const char *task, acker_text label,
                                 const uint64_t *deltas, size_t count, uint64_t *block,
                                 acker_error *error);
+
+enum { ACKER_MAX_EDGES = 8 };
 
 typedef struct acker_outcome {
     const char *verdict; /* "ack": complete; "nack": replay it; "touch": its timeout was reset */
@@ -194,6 +205,15 @@ typedef struct acker_outcome {
     acker_text source_id; /* for a tree in a block, the block's label; data is 0-terminated */
     acker_text why;       /* 0-terminated, too */
     int64_t age_ms;
+    /* Of an expired tree; otherwise "" and 0. */
+    const char
+        *cause; /* "idle": no row came for long enough; "deadline": it reached its deadline */
+    uint64_t residual; /* XOR of the ids of the outstanding messages: the id, if one is missing; 0
+                          if it is unknown */
+    int64_t idle_ms;   /* since its last row; in a block, since the block's last row, to within a
+                          tick */
+    const char *edges[ACKER_MAX_EDGES]; /* those with an odd number of outstanding messages */
+    size_t edges_count;
 } acker_outcome;
 
 typedef struct acker_outcomes {
@@ -216,6 +236,8 @@ typedef struct acker_tree {
     char task[65];       /* "" if the tree was not tracked yet */
     char source_id[256]; /* for a tree in a block, the block's label */
     char why[256];
+    int64_t
+        idle_ms; /* since its last row; in a block, since the block's last row, to within a tick */
 } acker_tree;
 
 /* Read the state of a tree; return 1, or 0 if the tree is not pending. */
@@ -233,6 +255,18 @@ ACKER_API acker_processing *acker_process(acker_client *client, const acker_text
  * means all. Send one message with it, and free() it. */
 ACKER_API char *acker_emit(acker_processing *processing, const size_t *places, size_t count,
                            acker_error *error);
+typedef struct acker_child {
+    /* The edge (queue, topic, table) that the message travels on; NULL or "": none. If its tree
+     * expires because the message is missing, the outcome names the edge. */
+    const char *edge;
+    /* Any bytes, from which and the inputs the id is derived: the same inputs, processed again,
+     * give the message the same id. Give each child its own. data NULL: a random id. */
+    acker_text key;
+} acker_child;
+
+/* As acker_emit, on an edge or with a key. */
+ACKER_API char *acker_emit_child(acker_processing *processing, const size_t *places, size_t count,
+                                 const acker_child *child, acker_error *error);
 /* Ack the messages; emit first. The rows are then in the client's batch. */
 ACKER_API int acker_processed(acker_processing *processing, acker_error *error);
 /* Fail the messages and their trees; why is cut to 255 bytes. */

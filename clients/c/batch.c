@@ -1,10 +1,8 @@
-/* Ids, texts, rows, batches, and their bytes on the wire. No I/O. */
+/* Checks of ids and texts, rows, batches, and their bytes on the wire. No I/O. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "internal.h"
 
@@ -19,6 +17,10 @@ void *acker_more(void *old, size_t size) {
         abort();
     }
     return found;
+}
+
+char *acker_copy(const char *text) {
+    return text ? strcpy(acker_alloc(strlen(text) + 1), text) : NULL;
 }
 
 int acker_say(acker_error *error, const char *code, const char *words, ...) {
@@ -52,113 +54,7 @@ void acker_hex(const uint8_t *bytes, size_t count, char *hex) {
     hex[2 * count] = 0;
 }
 
-/* --- SHA-256 (FIPS 180-4): for the digests of batches, and the numbers of blocks --- */
-
-typedef struct sha {
-    uint32_t state[8];
-    uint64_t length;
-    uint8_t rest[64];
-} sha;
-
-static uint32_t rotr(uint32_t x, int n) {
-    return x >> n | x << (32 - n);
-}
-
-static void sha_block(sha *s, const uint8_t *data) {
-    static const uint32_t K[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
-        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
-        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
-        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
-        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
-        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
-        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
-        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-        0xc67178f2};
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++) {
-        w[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 |
-               (uint32_t)data[4 * i + 2] << 8 | data[4 * i + 3];
-    }
-    for (int i = 16; i < 64; i++) {
-        uint32_t a = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
-        uint32_t b = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
-        w[i] = w[i - 16] + a + w[i - 7] + b;
-    }
-    memcpy(v, s->state, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t one = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
-        uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        uint32_t sum = v[7] + one + choice + K[i] + w[i];
-        uint32_t two = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
-        uint32_t most = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += sum;
-        v[0] = sum + two + most;
-    }
-    for (int i = 0; i < 8; i++) s->state[i] += v[i];
-}
-
-static void sha_add(sha *s, const void *data, size_t size) {
-    const uint8_t *from = data;
-    while (size) {
-        size_t at = s->length % 64, room = 64 - at, some = size < room ? size : room;
-        if (at == 0 && size >= 64) {
-            sha_block(s, from);
-            some = 64;
-        } else {
-            memcpy(s->rest + at, from, some);
-            if (some == room) sha_block(s, s->rest);
-        }
-        s->length += some;
-        from += some;
-        size -= some;
-    }
-}
-
-void acker_sha256(const char *const *data, const size_t *sizes, size_t count, uint8_t *digest) {
-    sha s = {{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-              0x5be0cd19},
-             0,
-             {0}};
-    for (size_t i = 0; i < count; i++) sha_add(&s, data[i], sizes[i]);
-    uint8_t bits[8];
-    acker_put64(bits, 8 * s.length);
-    sha_add(&s, "\x80", 1);
-    while (s.length % 64 != 56) sha_add(&s, "", 1);
-    sha_add(&s, bits, 8);
-    for (int i = 0; i < 32; i++) digest[i] = (uint8_t)(s.state[i / 4] >> (24 - 8 * (i % 4)));
-}
-
 /* --- Ids --- */
-
-int acker_random(void *bytes, size_t count, acker_error *error) {
-    /* No pool: a forked child, or a snapshot of the machine, would repeat its ids. */
-    for (size_t at = 0; at < count; at += 256) {
-        if (getentropy((char *)bytes + at, count - at < 256 ? count - at : 256)) {
-            return refuse("the system's random source failed: %s", strerror(errno));
-        }
-    }
-    return 0;
-}
-
-int acker_new_ids(uint64_t *ids, size_t count, acker_error *error) {
-    if (acker_random(ids, count * sizeof *ids, error)) return -1;
-    for (size_t i = 0; i < count; i++) {
-        while (!(ids[i] &= TUPLE_MAX)) {
-            if (acker_random(ids + i, sizeof *ids, error)) return -1;
-        }
-    }
-    return 0;
-}
-
-int acker_new_anchor(uint64_t *anchor, acker_error *error) {
-    do {
-        if (acker_new_ids(anchor, 1, error)) return -1;
-    } while (!(*anchor &= ANCHOR_MAX));
-    return 0;
-}
 
 int acker_parse_id(acker_text text, uint64_t *id, acker_error *error) {
     uint64_t found = 0;
@@ -174,24 +70,6 @@ int acker_parse_id(acker_text text, uint64_t *id, acker_error *error) {
     }
     *id = found;
     return 0;
-}
-
-uint64_t acker_block_number(const acker_text *identity, size_t count) {
-    const char **data = acker_alloc(2 * count * sizeof *data);
-    size_t *sizes = acker_alloc(2 * count * sizeof *sizes);
-    char (*heads)[24] = acker_alloc(count * sizeof *heads);
-    uint8_t digest[32];
-    for (size_t i = 0; i < count; i++) {
-        sizes[2 * i] = (size_t)snprintf(heads[i], sizeof *heads, "%zu:", identity[i].size);
-        data[2 * i] = heads[i];
-        data[2 * i + 1] = identity[i].data;
-        sizes[2 * i + 1] = identity[i].size;
-    }
-    acker_sha256(data, sizes, 2 * count, digest);
-    free(data);
-    free(sizes);
-    free(heads);
-    return acker_get64((char *)digest) >> 14;
 }
 
 size_t acker_format(uint64_t anchor, uint64_t tuple, char *text) {

@@ -52,6 +52,7 @@ struct acker_client {
     unsigned shards, buckets;
     int64_t fence;
     bool reshard;
+    id_maker ids;
 
     lane lanes[MAX_LANES];
     uint64_t turns;
@@ -428,9 +429,27 @@ static redisReply *checked(redisReply *reply, acker_error *error) {
     return reply;
 }
 
+/* In a forked child, drop all of the parent's connections, lanes and waiting rows. */
+static void check_fork(acker_client *client) {
+    if (client->pid == getpid()) return;
+    client->pid = getpid();
+    for (node *one = client->nodes; one; one = one->next) hang_up(one);
+    for (unsigned i = 0; i < MAX_LANES; i++) {
+        acker_batch_free(client->lanes[i].batch);
+        memset(&client->lanes[i], 0, sizeof client->lanes[i]);
+    }
+    for (unsigned i = 0; i < client->open_count; i++) {
+        acker_batch_free(client->open[i].batch);
+        client->open[i].batch = NULL;
+    }
+    client->due = 0;
+    memset(&client->failed, 0, sizeof client->failed);
+}
+
 redisReply *acker_run(acker_client *client, int script, unsigned shard, size_t count,
                       const acker_text *args, acker_error *error) {
     char prefix[112], meta[120];
+    check_fork(client);
     acker_prefix(client, shard, prefix);
     snprintf(meta, sizeof meta, "%s:meta", prefix);
     const char *argv[5 + 65] = {"EVALSHA", scripts[script].sha, "2", prefix, meta};
@@ -449,6 +468,7 @@ redisReply *acker_command(acker_client *client, unsigned shard, size_t count,
     char prefix[112];
     const char *argv[8];
     size_t sizes[8];
+    check_fork(client);
     acker_prefix(client, shard, prefix);
     for (size_t i = 0; i < count; i++) {
         argv[i] = args[i].data;
@@ -480,22 +500,36 @@ static bool number(const redisReply *meta, const char *name, int64_t most, int64
     return false;
 }
 
+/* Return a field of the configuration; "" if it is missing. */
+static acker_text text(const redisReply *meta, const char *name) {
+    for (size_t i = 0; i + 1 < meta->elements; i += 2) {
+        const redisReply *field = meta->element[i], *its = meta->element[i + 1];
+        if (field->type != REDIS_REPLY_STRING || its->type != REDIS_REPLY_STRING) continue;
+        if (strcmp(field->str, name)) continue;
+        acker_text found = {its->str, its->len};
+        return found;
+    }
+    return acker_str("");
+}
+
 /* Read the current configuration from shard 0, once. */
 static int read_config(acker_client *client, acker_error *error) {
     redisReply *reply = acker_run(client, STATUS, 0, 0, NULL, error);
     if (!reply) return -1;
     int64_t shards = 0, buckets = 0, tick = 0;
+    edge_list edges;
     bool good = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 6 &&
                 reply->element[5]->type == REDIS_REPLY_ARRAY &&
                 number(reply->element[5], "shards", 1 << 20, &shards) &&
                 number(reply->element[5], "buckets", 1 << 20, &buckets) &&
                 number(reply->element[5], "tick_ms", FOREVER / MS / 16, &tick) && shards > 0 &&
-                shards <= 1024 && !(shards & (shards - 1)) && buckets > 0 && buckets <= 16;
+                shards <= 1024 && !(shards & (shards - 1)) && buckets > 0 && buckets <= 16 &&
+                !acker_read_edges(text(reply->element[5], "edges"), &edges);
     if (good) {
-        client->reshard = false;
-        for (size_t i = 0; i + 1 < reply->element[5]->elements; i += 2) {
-            if (!strcmp(reply->element[5]->element[i]->str, "reshard")) client->reshard = true;
-        }
+        acker_text salt = text(reply->element[5], "salt");
+        client->ids.edges = edges;
+        snprintf(client->ids.salt, sizeof client->ids.salt, "%s", salt.data);
+        client->reshard = text(reply->element[5], "reshard").size > 0;
         client->shards = (unsigned)shards;
         client->buckets = (unsigned)buckets;
         client->fence = (buckets - 1) * tick * MS;
@@ -531,6 +565,10 @@ int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *b
     *shards = client->shards;
     if (buckets) *buckets = client->buckets;
     return 0;
+}
+
+id_maker *acker_ids(acker_client *client, acker_error *error) {
+    return configuration(client, true, deadline(client), error) ? NULL : &client->ids;
 }
 
 /* --- Delivery of batches --- */
@@ -864,23 +902,6 @@ static lane *free_lane(acker_client *client) {
     return oldest;
 }
 
-/* In a forked child, drop all of the parent's connections, lanes and waiting rows. */
-static void check_fork(acker_client *client) {
-    if (client->pid == getpid()) return;
-    client->pid = getpid();
-    for (node *one = client->nodes; one; one = one->next) hang_up(one);
-    for (unsigned i = 0; i < MAX_LANES; i++) {
-        acker_batch_free(client->lanes[i].batch);
-        memset(&client->lanes[i], 0, sizeof client->lanes[i]);
-    }
-    for (unsigned i = 0; i < client->open_count; i++) {
-        acker_batch_free(client->open[i].batch);
-        client->open[i].batch = NULL;
-    }
-    client->due = 0;
-    memset(&client->failed, 0, sizeof client->failed);
-}
-
 static void fill(const acker_batch *batch, acker_applied *applied) {
     memset(applied, 0, sizeof *applied);
     if (!batch->sent) return;
@@ -1033,10 +1054,6 @@ int acker_flush(acker_client *client, acker_error *error) {
 
 /* --- A client --- */
 
-static char *copy(const char *text) {
-    return text ? strcpy(acker_alloc(strlen(text) + 1), text) : NULL;
-}
-
 acker_client *acker_open(const char *nodes, const char *namespace_, const acker_options *options,
                          acker_error *error) {
     static const acker_options defaults = ACKER_OPTIONS;
@@ -1053,8 +1070,8 @@ acker_client *acker_open(const char *nodes, const char *namespace_, const acker_
     acker_client *client = acker_alloc(sizeof *client);
     memset(client, 0, sizeof *client);
     client->options = *options;
-    client->user = copy(options->user);
-    client->password = copy(options->password);
+    client->user = acker_copy(options->user);
+    client->password = acker_copy(options->password);
     client->pid = getpid();
     client->stale = true;
     strcpy(client->namespace_, namespace_);
@@ -1088,6 +1105,7 @@ void acker_close(acker_client *client) {
     for (unsigned i = 0; i < MAX_LANES; i++) acker_batch_free(client->lanes[i].batch);
     for (unsigned i = 0; i < client->open_count; i++) acker_batch_free(client->open[i].batch);
     free(client->open);
+    acker_id_maker_free(&client->ids);
     free(client->user);
     free(client->password);
     free(client);

@@ -129,7 +129,13 @@ static int outcomes(const json *asked, bool take) {
         put_text(one->source_id);
         printf(", ");
         put_text(one->why);
-        printf(", %lld]", (long long)one->age_ms);
+        printf(", %lld, \"%s\", \"", (long long)one->age_ms, one->cause);
+        if (*one->cause) printf("%016llx", (unsigned long long)one->residual);
+        printf("\", %lld, [", (long long)one->idle_ms);
+        for (size_t k = 0; k < one->edges_count; k++) {
+            printf("%s\"%s\"", k ? ", " : "", one->edges[k]);
+        }
+        printf("]]");
     }
     printf("]}");
     acker_outcomes_free(found);
@@ -158,8 +164,8 @@ static int track(const json *asked) {
     size_t count = (size_t)number_of(asked, "emit");
     uint64_t anchor, *ids = acker_alloc(count * sizeof *ids);
     char message[ACKER_ID_SIZE];
-    int done = acker_track(client, text_of(asked, "task").data, text_of(asked, "source_id"),
-                           &anchor, ids, count, &error);
+    int done = acker_track_on(client, text_of(asked, "task").data, text_of(asked, "source_id"),
+                              text_of(asked, "edge").data, &anchor, ids, count, &error);
     if (!done) {
         printf("{\"emitted\": [");
         for (size_t i = 0; i < count; i++) {
@@ -174,6 +180,7 @@ static int track(const json *asked) {
 
 static int work(const json *asked) {
     const json *inputs = acker_json_get(asked, "inputs"), *emit = acker_json_get(asked, "emit");
+    const json *edges = acker_json_get(asked, "edges"), *keys = acker_json_get(asked, "keys");
     const char *end = text_of(asked, "end").data;
     acker_text *messages = acker_alloc(inputs->count * sizeof *messages);
     char **emitted = acker_alloc(emit->count * sizeof *emitted);
@@ -185,7 +192,10 @@ static int work(const json *asked) {
         const json *one = &emit->items[made];
         size_t *places = acker_alloc(one->count * sizeof *places);
         for (size_t i = 0; i < one->count; i++) places[i] = (size_t)atoll(one->items[i].text.data);
-        if ((emitted[made] = acker_emit(its, places, one->count, &error))) {
+        acker_child child = {NULL, {NULL, 0}};
+        if (edges) child.edge = edges->items[made].text.data;
+        if (keys) child.key = keys->items[made].text; /* of null: no text */
+        if ((emitted[made] = acker_emit_child(its, places, one->count, &child, &error))) {
             made++;
         } else {
             done = -1;

@@ -9,6 +9,7 @@
 
 enum { TRACK = 1, FAIL = 2, TOUCH = 4 };
 enum { MAX_ROWS = 1024, MAX_TEXTS = 65536, MAX_TEXT = 255, MAX_BLOCKS = 64, MAX_SLOTS = 4095 };
+enum { MAX_NAME = 64 };
 #define ANCHOR_MAX (UINT64_MAX >> 2)
 #define TUPLE_MAX (UINT64_MAX >> 1)
 #define BLOCK_MAX ((UINT64_C(1) << 50) - 1)
@@ -87,13 +88,42 @@ typedef struct acker_id {
     uint64_t anchor, tuple;
 } acker_id;
 
+/* The named edges of a namespace. */
+typedef struct edge_list {
+    char names[ACKER_MAX_EDGES][MAX_NAME + 1];
+    unsigned count;
+} edge_list;
+
+/* What the ids of a namespace depend on. */
+typedef struct id_maker {
+    edge_list edges;
+    char salt[33];   /* a secret: never show or log it; "" if it is unknown */
+    char **unlisted; /* edges that were warned of */
+    size_t unlisted_count;
+} id_maker;
+
 void *acker_alloc(size_t size);
 void *acker_more(void *old, size_t size);
+char *acker_copy(const char *text);
 int acker_say(acker_error *error, const char *code, const char *words, ...)
     __attribute__((format(printf, 3, 4)));
 void acker_sha256(const char *const *data, const size_t *sizes, size_t count, uint8_t *digest);
 void acker_hex(const uint8_t *bytes, size_t count, char *hex);
 int acker_random(void *bytes, size_t count, acker_error *error);
+/* Read the names of edges, joined by commas; return -1 if they are invalid. */
+int acker_read_edges(acker_text names, edge_list *found);
+/* Set the names of the edges whose bit is set in a checksum; return their number. */
+size_t acker_edges_of(const edge_list *its, uint64_t checksum, const char **names);
+/* Return the bit of an edge in the ids of its messages; 0 for no edge, and for one that is not
+ * listed, which is printed once. */
+uint64_t acker_code(id_maker *its, const char *edge);
+/* Draw random ids without a code, none of them 0. */
+int acker_draw(const id_maker *its, uint64_t *ids, size_t count, acker_error *error);
+/* Derive an edge id without a code, maybe 0, for each input of a child with a key. Attempt n is 0,
+ * or higher if the ids cancelled. */
+int acker_derive(const id_maker *its, acker_text key, unsigned n, const acker_text *inputs,
+                 size_t count, uint64_t *ids, acker_error *error);
+void acker_id_maker_free(id_maker *its);
 int acker_check_name(const char *kind, const char *name, size_t size, acker_error *error);
 int acker_check_text(const char *kind, acker_text text, size_t least, acker_error *error);
 acker_text acker_clip(acker_text words, char *to);
@@ -123,6 +153,8 @@ redisReply *acker_command(acker_client *client, unsigned shard, size_t count,
                           const acker_text *args, acker_error *error);
 int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *buckets,
                  acker_error *error);
+/* Return the maker of the namespace's ids, from the cached configuration. */
+id_maker *acker_ids(acker_client *client, acker_error *error);
 void acker_prefix(const acker_client *client, unsigned shard, char *prefix);
 enum { APPLY, APPLY_BLOCKS, SHOW, STATUS, TAKE };
 

@@ -16,6 +16,7 @@ typedef struct entry {
 typedef struct list {
     acker_outcomes seen;
     char task[65];
+    edge_list edges;
     entry *entries;
     size_t count;
     acker_outcome *outcomes;
@@ -49,41 +50,65 @@ static acker_outcome *another(list *all, const char *verdict, const char *reason
     made->reason = reason;
     made->anchor = anchor;
     made->source_id = made->why = acker_str("");
+    made->cause = "";
     return made;
 }
 
+static void set_expired(const list *all, acker_outcome *one, const char *cause, uint64_t residual,
+                        int64_t idle_ms) {
+    one->cause = cause;
+    one->residual = residual;
+    one->idle_ms = idle_ms;
+    one->edges_count = acker_edges_of(&all->edges, residual, one->edges);
+}
+
 static bool hex(acker_text text, uint64_t *value) {
-    char *end;
-    *value = strtoull(text.data, &end, 16);
-    return text.size && text.size <= 16 && end == text.data + text.size;
+    char digits[17], *end;
+    if (!text.size || text.size > 16) return false;
+    memcpy(digits, text.data, text.size);
+    digits[text.size] = 0;
+    *value = strtoull(digits, &end, 16);
+    return end == digits + text.size;
 }
 
 static bool is_text(const json *value) {
     return value->kind == JSON_STRING;
 }
 
+/* Return a number of milliseconds, exact in a double. */
+static int64_t ms(const json *value) {
+    return (int64_t)strtod(value->text.data, NULL);
+}
+
 static int read_loose(list *all, const redisReply *fields, const json *rows, acker_error *error) {
+    const char *verdict = field(fields, "verdict").data, *reason = field(fields, "reason").data;
+    bool expired = !strcmp(reason, "expired");
     if (!rows || rows->kind != JSON_LIST) return spoilt(error);
     for (size_t i = 0; i < rows->count; i++) {
         const json *row = rows->items[i].items;
-        uint64_t anchor;
-        if (rows->items[i].count != 4 || !is_text(row) || !is_text(row + 1) || !is_text(row + 3) ||
-            row[2].kind != JSON_NUMBER || !hex(row[0].text, &anchor)) {
+        uint64_t anchor, residual = 0;
+        if (rows->items[i].count != (expired ? 6 : 4) || !is_text(row) || !is_text(row + 1) ||
+            !is_text(row + 3) || row[2].kind != JSON_NUMBER || !hex(row[0].text, &anchor) ||
+            (expired &&
+             (!is_text(row + 4) || !hex(row[4].text, &residual) || row[5].kind != JSON_NUMBER))) {
             return spoilt(error);
         }
-        acker_outcome *one =
-            another(all, field(fields, "verdict").data, field(fields, "reason").data, anchor);
+        acker_outcome *one = another(all, verdict, reason, anchor);
         one->source_id = row[1].text;
-        one->age_ms = (int64_t)strtod(row[2].text.data, NULL); /* in ms, exact in a double */
-        one->why = row[3].text;
+        one->age_ms = ms(row + 2);
+        if (expired) {
+            set_expired(all, one, row[3].text.data, residual, ms(row + 5));
+        } else {
+            one->why = row[3].text;
+        }
     }
     return 0;
 }
 
-/* Mark the slots that a field names. */
-static int mark(const redisReply *fields, const char *name, bool *marks, acker_error *error) {
+/* Set the places, from 1, of the slots that a field names. */
+static int mark(const redisReply *fields, const char *name, uint16_t *places, acker_error *error) {
     acker_text text = field(fields, name);
-    memset(marks, 0, MAX_SLOTS + 1);
+    memset(places, 0, (MAX_SLOTS + 1) * sizeof *places);
     if (!text.data) return 0;
     json *slots = acker_json(text.data, text.size);
     int done = slots ? 0 : spoilt(error);
@@ -92,7 +117,7 @@ static int mark(const redisReply *fields, const char *name, bool *marks, acker_e
         if (slot < 0 || slot >= MAX_SLOTS) {
             done = spoilt(error);
         } else {
-            marks[slot] = true;
+            places[slot] = (uint16_t)(i + 1);
         }
     }
     acker_json_free(slots);
@@ -120,8 +145,10 @@ static int read_block(list *all, const redisReply *fields, const json *rows, ack
         }
         return 0;
     }
-    bool failed[MAX_SLOTS + 1], nacked[MAX_SLOTS + 1], mixed = !strcmp(verdict, "mixed");
-    acker_text slots = field(fields, "slots");
+    uint16_t failed[MAX_SLOTS + 1], nacked[MAX_SLOTS + 1];
+    bool mixed = !strcmp(verdict, "mixed");
+    acker_text slots = field(fields, "slots"), residuals = field(fields, "residuals");
+    acker_text cause = field(fields, "cause"), idle = field(fields, "idle");
     long count = slots.data ? strtol(slots.data, NULL, 10) : -1;
     if (count < 0 || count > MAX_SLOTS) return spoilt(error);
     if (mark(fields, "failed", failed, error) || mark(fields, "nacked", nacked, error)) return -1;
@@ -132,6 +159,13 @@ static int read_block(list *all, const redisReply *fields, const json *rows, ack
         acker_outcome *one = another(all, verdict, reason, acker_block_anchor(number, slot));
         one->source_id = label;
         one->age_ms = atoll(age.data);
+        if (!mixed || !nacked[slot]) continue;
+        size_t at = 16 * (nacked[slot] - 1u);
+        if (residuals.size < at + 16 || !cause.data || !idle.data) return spoilt(error);
+        acker_text digits = {residuals.data + at, 16};
+        uint64_t residual;
+        if (!hex(digits, &residual)) return spoilt(error);
+        set_expired(all, one, cause.data, residual, atoll(idle.data));
     }
     return 0;
 }
@@ -207,6 +241,7 @@ acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entr
         list *all = acker_alloc(sizeof *all);
         memset(all, 0, sizeof *all);
         strcpy(all->task, task);
+        all->edges = acker_ids(client, error)->edges; /* the configuration is known */
         int done = 0;
         for (unsigned shard = 0; !done && shard < shards; shard++) {
             done = read_shard(client, all, shard, entries, error);
@@ -258,12 +293,31 @@ static void copy(char *to, size_t room, const char *from, size_t size) {
     snprintf(to, room, "%.*s", (int)size, from);
 }
 
+/* Return a big-endian number of some bytes. */
+static int64_t big_endian(const char *from, size_t size) {
+    int64_t value = 0;
+    for (size_t i = 0; i < size; i++) value = value << 8 | (uint8_t)from[i];
+    return value;
+}
+
+/* Copy a text of a record, in which a backslash precedes a quote or a backslash, as in JSON. */
+static void unescape(char *to, size_t room, const char *from, size_t size) {
+    size_t used = 0;
+    for (size_t i = 0; i < size && used + 1 < room; i++) {
+        bool escaped =
+            from[i] == '\\' && i + 1 < size && (from[i + 1] == '"' || from[i + 1] == '\\');
+        to[used++] = from[i += escaped];
+    }
+    to[used] = 0;
+}
+
+/* The layouts of a record and of a header: lua/README.md. */
 static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
                      acker_error *error) {
-    size_t head = anchor > ANCHOR_MAX ? 17 : 16;
+    size_t head = anchor > ANCHOR_MAX ? 22 : 20;
     if (reply->type != REDIS_REPLY_ARRAY) return spoilt(error);
     if (reply->elements == 1) return 0;
-    if (reply->elements < (head == 17 ? 6 : 3) || reply->element[2]->type != REDIS_REPLY_STRING) {
+    if (reply->elements < (head == 22 ? 6 : 3) || reply->element[2]->type != REDIS_REPLY_STRING) {
         return spoilt(error);
     }
     const char *record = reply->element[2]->str;
@@ -272,13 +326,17 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     if (size < head || size < head + (uint8_t)record[head - 1]) return spoilt(error);
     size_t task = (uint8_t)record[head - 1];
     const char *text = record + head + task;
+    const char *times = record + (head == 22 ? 0 : 9);
+    int64_t last = big_endian(times, 6) + big_endian(times + 6, 4);
+    tree->idle_ms = reply->element[0]->integer > last ? reply->element[0]->integer - last : 0;
     copy(tree->task, sizeof tree->task, record + head, task);
-    copy(task ? tree->source_id : tree->why, 256, text, size - head - task);
-    if (head == 16) {
+    if (head == 20) {
+        unescape(task ? tree->source_id : tree->why, 256, text, size - head - task);
         tree->checksum = acker_get64(record);
         tree->failed = record[8] & 1;
         return 1;
     }
+    copy(tree->source_id, sizeof tree->source_id, text, size - head - task);
     const redisReply *sums = reply->element[3], *failed = reply->element[4],
                      *why = reply->element[5];
     size_t slot = anchor & 0xfff;

@@ -1,4 +1,4 @@
-/* Tests of the retries, against a server that gives planned answers. */
+/* Tests of retries and forks, against a server that gives planned answers, and of ids. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -12,6 +12,7 @@
 #include "scripts.h"
 
 #define DROP "drop"
+#define SALT "0123456789abcdef0123456789abcdef"
 #define APPLIED "*8\r\n:1\r\n:0\r\n:1\r\n:0\r\n$0\r\n\r\n:0\r\n:9\r\n$0\r\n\r\n"
 #define REPEAT(n) "*2\r\n:0\r\n$1\r\n" n "\r\n"
 
@@ -19,6 +20,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *shards[4],
     *tick, *const *answers; /* the last shards repeat; answers NULL: every batch is applied */
 static bool reshard;
+static const char *edges = "";
+static int connections;
 static struct {
     char command[8], key[64];
     char *data;
@@ -42,8 +45,9 @@ static void status(char *to) {
     sprintf(to,
             "*6\r\n:1\r\n*0\r\n:0\r\n*0\r\n:0\r\n*%d\r\n$6\r\nshards\r\n$%zu\r\n%s\r\n$"
             "7\r\nbuckets\r\n$1\r\n3\r\n"
-            "$7\r\ntick_ms\r\n$%zu\r\n%s\r\n%s",
-            reshard ? 8 : 6, strlen(now), now, strlen(tick), tick,
+            "$7\r\ntick_ms\r\n$%zu\r\n%s\r\n"
+            "$5\r\nedges\r\n$%zu\r\n%s\r\n$4\r\nsalt\r\n$32\r\n" SALT "\r\n%s",
+            reshard ? 12 : 10, strlen(now), now, strlen(tick), tick, strlen(edges), edges,
             reshard ? "$7\r\nreshard\r\n$3\r\n1:2\r\n" : "");
 }
 
@@ -96,6 +100,9 @@ static void *server(void *its) {
     for (;;) {
         int fd = accept((int)(intptr_t)its, NULL, NULL);
         pthread_t thread;
+        pthread_mutex_lock(&lock);
+        connections++;
+        pthread_mutex_unlock(&lock);
         pthread_create(&thread, NULL, connection, (void *)(intptr_t)fd);
         pthread_detach(thread);
     }
@@ -111,6 +118,7 @@ static acker_client *begin(const char *const *planned, int64_t retry_ms, unsigne
     shards[1] = shards[2] = shards[3] = NULL;
     tick = "3600000";
     reshard = false;
+    edges = "";
     options.retry_ms = retry_ms;
     options.lanes = lanes;
     options.linger_ms = 3600000;
@@ -228,7 +236,7 @@ static void batch_is_repacked_for_other_shards_only_if_nothing_is_in_doubt(void)
 
 static void backlog_is_retried_and_an_unknown_script_is_sent_by_eval(void) {
     static const char *const planned[] = {"-ACKER BACKLOG full\r\n",
-                                       "-NOSCRIPT No matching script\r\n", NULL};
+                                          "-NOSCRIPT No matching script\r\n", NULL};
     acker_client *client = begin(planned, -1, 1);
     acker_batch *batch = one_row(7);
     CHECK(!acker_apply(client, batch, NULL, NULL));
@@ -311,14 +319,118 @@ static void forked_child_cannot_use_a_message_of_its_parent(void) {
     acker_close(client);
 }
 
-static void sha256_and_numbers_of_blocks(void) {
-    const char *text = "abc";
-    size_t size = 3;
+static void forked_child_reads_by_its_own_connection(void) {
+    static const char *const planned[] = {"*1\r\n:1\r\n", "*1\r\n:1\r\n", NULL};
+    acker_client *client = begin(planned, -1, 1);
+    acker_tree tree;
+    CHECK(acker_show(client, 7, &tree, NULL) == 0);
+    int before = connections;
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) _exit(acker_show(client, 7, &tree, NULL));
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && !WEXITSTATUS(how));
+    CHECK(connections == before + 1);
+    acker_close(client);
+}
+
+static bool hashes_to(const char *const *data, const size_t *sizes, size_t count,
+                      const char *wanted) {
     uint8_t digest[32];
     char hex[65];
-    acker_sha256(&text, &size, 1, digest);
+    acker_sha256(data, sizes, count, digest);
     acker_hex(digest, 32, hex);
-    CHECK(!strcmp(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
+    return !strcmp(hex, wanted);
+}
+
+/* NIST's examples for FIPS 180-4. */
+static void sha256_of_the_examples_of_the_standard(void) {
+    static const char *const examples[][2] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqr"
+         "lmnopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"}};
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        const char *text = examples[i][0];
+        size_t size = strlen(text), third = size / 3;
+        CHECK(hashes_to(&text, &size, 1, examples[i][1]));
+        const char *parts[3] = {text, text + third, text + 2 * third};
+        size_t sizes[3] = {third, third, size - 2 * third};
+        CHECK(hashes_to(parts, sizes, 3, examples[i][1]));
+    }
+    char *million = acker_alloc(1000000);
+    size_t size = 1000000;
+    memset(million, 'a', size);
+    CHECK(hashes_to((const char *const *)&million, &size, 1,
+                    "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"));
+    free(million);
+}
+
+static bool emits(acker_processing *its, const size_t *places, size_t count, const char *edge,
+                  acker_text key, const char *wanted) {
+    acker_child child = {edge, key};
+    char *text = acker_emit_child(its, places, count, &child, NULL);
+    bool same_text = text && !strcmp(text, wanted);
+    free(text);
+    return same_text;
+}
+
+/* The Python client derives the same ids. */
+static void derived_ids_depend_on_key_and_inputs(void) {
+    acker_text inputs[2] = {acker_str("8:41,7:40"), acker_str("7:42")};
+    const size_t second = 1;
+    acker_error error;
+    acker_client *client = begin(NULL, -1, 1);
+    edges = "mill,shop";
+    acker_processing *its = acker_process(client, inputs, 2, &error);
+    CHECK(emits(its, NULL, 0, "shop", acker_str("mill №2"),
+                "7:104491855703578600,8:92251632807881776"));
+    CHECK(emits(its, &second, 1, NULL, acker_str(""), "7:28999806408614992"));
+    acker_child again = {NULL, acker_str("")};
+    CHECK(!acker_emit_child(its, NULL, 0, &again, &error) && !strcmp(error.code, "REFUSED"));
+    /* A row is the XOR of the inputs and their children. */
+    CHECK(!acker_processed(its, &error) && !acker_flush(client, &error) && sent_count == 1);
+    uint8_t deltas[16];
+    acker_put64(deltas, 40 ^ 42 ^ UINT64_C(104491855703578600) ^ UINT64_C(28999806408614992));
+    acker_put64(deltas + 8, 41 ^ UINT64_C(92251632807881776));
+    CHECK(memmem(came[0].data, came[0].size, deltas, sizeof deltas));
+    acker_processing_free(its);
+    acker_close(client);
+
+    client = begin(NULL, -1, 1);
+    its = acker_process(client, inputs, 2, &error);
+    CHECK(emits(its, NULL, 0, NULL, acker_str("mill №2"),
+                "7:8303170986406570064,8:5169673925108183216"));
+    acker_processing_free(its);
+    acker_close(client);
+}
+
+static void unlisted_edge_is_warned_of_once(void) {
+    acker_client *client = begin(NULL, -1, 1);
+    uint64_t ids[100];
+    edges = "mill,shop";
+    CHECK(!acker_draw_ids(client, "shop", ids, 100, NULL));
+    for (int i = 0; i < 100; i++) CHECK(ids[i] >> 55 == 2);
+    FILE *file = tmpfile();
+    char text[300];
+    int real = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    for (int i = 0; i < 2; i++) CHECK(!acker_draw_ids(client, "bin\n", ids, 100, NULL));
+    dup2(real, STDERR_FILENO);
+    close(real);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    for (int i = 0; i < 100; i++) CHECK(ids[i] >> 55 == 0);
+    CHECK(!strcmp(text, "acker: the namespace does not list edge bin  (it lists mill, shop): "
+                        "verdicts cannot name it\n"));
+    acker_close(client);
+}
+
+static void numbers_of_blocks(void) {
     acker_text identity[2] = {acker_str("shop"), acker_str("page 1")};
     /* The clients for Go and Node derive the same number. */
     CHECK(acker_block_number(identity, 2) == UINT64_C(12104666997411));
@@ -345,7 +457,11 @@ int main(void) {
     several_batches_are_in_flight_and_a_given_up_one_is_reported();
     forked_child_has_its_own_lane();
     forked_child_cannot_use_a_message_of_its_parent();
-    sha256_and_numbers_of_blocks();
+    forked_child_reads_by_its_own_connection();
+    sha256_of_the_examples_of_the_standard();
+    derived_ids_depend_on_key_and_inputs();
+    unlisted_edge_is_warned_of_once();
+    numbers_of_blocks();
     for (size_t i = 0; i < sent_count; i++) free(came[i].data);
     if (!failures) puts("ok");
     return failures != 0;

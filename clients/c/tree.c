@@ -1,5 +1,6 @@
 /* Trees: tracking, emitting, acking and failing. */
-#include <stdio.h>
+#define _GNU_SOURCE
+#include <search.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,22 +16,39 @@ static int was_rejected(acker_client *client, uint64_t anchor, acker_error *erro
     return known < 0 ? -1 : !known || tree.age >= tree.buckets;
 }
 
+int acker_draw_ids(acker_client *client, const char *edge, uint64_t *ids, size_t count,
+                   acker_error *error) {
+    id_maker *maker = acker_ids(client, error);
+    uint64_t delta;
+    if (!maker) return -1;
+    do {
+        if (acker_draw(maker, ids, count, error)) return -1;
+        /* A tree with delta zero would be complete immediately, and two equal ids would cancel. */
+    } while (count && (acker_xor(ids, count, &delta, NULL) || !delta));
+    uint64_t code = acker_code(maker, edge);
+    for (size_t i = 0; i < count; i++) ids[i] |= code;
+    return 0;
+}
+
 int acker_track(acker_client *client, const char *task, acker_text source_id, uint64_t *anchor,
                 uint64_t *ids, size_t count, acker_error *error) {
+    return acker_track_on(client, task, source_id, NULL, anchor, ids, count, error);
+}
+
+int acker_track_on(acker_client *client, const char *task, acker_text source_id, const char *edge,
+                   uint64_t *anchor, uint64_t *ids, size_t count, acker_error *error) {
     acker_batch *batch = acker_batch_new(task, error);
     acker_applied applied;
-    uint64_t delta = 0;
     if (!batch) return -1;
-    int done = acker_new_anchor(anchor, error);
-    do {
-        if (!done && count) done = acker_new_ids(ids, count, error);
-        for (size_t i = delta = 0; !done && i < count; i++) delta ^= ids[i];
-    } while (!done && count && !delta); /* probability 2^-63 */
+    /* Refuse invalid input before the configuration is read. */
+    int done = acker_check_text("source id", source_id, 1, error);
+    if (!done) done = acker_new_anchor(anchor, error);
+    if (!done && count) done = acker_draw_ids(client, edge, ids, count, error);
     if (!done) done = acker_batch_track(batch, *anchor, source_id, ids, count, error);
     if (!done) done = acker_apply(client, batch, &applied, error);
     if (!done) {
         int rejected = applied.rejected_count > 0;
-        if (applied.repeated && delta) rejected = was_rejected(client, *anchor, error);
+        if (applied.repeated && count) rejected = was_rejected(client, *anchor, error);
         if (rejected) done = -1;
         if (rejected > 0) {
             acker_say(error, "REJECTED",
@@ -75,13 +93,18 @@ int acker_track_block(acker_client *client, const char *task, acker_text label,
 typedef struct input {
     acker_id *ids;
     size_t count;
-    uint64_t edges; /* the XOR of the edges of its children */
 } input;
 
 struct acker_processing {
     acker_client *client;
     input *inputs;
     size_t count;
+    /* For each tree, by anchor, the XOR of the ids of its inputs and of all messages that they
+     * caused. One row covers all inputs of a tree, so it does not matter which input's edge id has
+     * the code of an edge. */
+    acker_id *rows;
+    size_t rows_count;
+    void *keys; /* those that were used; a tree of tsearch() */
     const char *state;
     pid_t pid;
 };
@@ -97,6 +120,33 @@ static acker_text strip(const char *from, const char *to) {
     while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
     acker_text found = {from, (size_t)(to - from)};
     return found;
+}
+
+/* Sort ids by anchor, and XOR those of the same tree; return the number of ids left. */
+static size_t merge(acker_id *ids, size_t count) {
+    size_t last = 0;
+    if (!count) return 0;
+    qsort(ids, count, sizeof *ids, by_anchor);
+    for (size_t i = 1; i < count; i++) {
+        if (ids[i].anchor == ids[last].anchor) {
+            ids[last].tuple ^= ids[i].tuple;
+        } else {
+            ids[++last] = ids[i];
+        }
+    }
+    return last + 1;
+}
+
+/* Return the text of a message's id; free() it. */
+static char *format(const acker_id *ids, size_t count) {
+    char *text = acker_alloc(count * ACKER_ID_SIZE + 1);
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i) text[at++] = ',';
+        at += acker_format(ids[i].anchor, ids[i].tuple, text + at);
+    }
+    text[at] = 0;
+    return text;
 }
 
 /* Parse <anchor>:<tuple>, joined by commas. */
@@ -141,6 +191,8 @@ void acker_processing_free(acker_processing *its) {
     if (!its) return;
     for (size_t i = 0; i < its->count; i++) free(its->inputs[i].ids);
     free(its->inputs);
+    free(its->rows);
+    tdestroy(its->keys, free);
     free(its);
 }
 
@@ -169,7 +221,8 @@ acker_processing *acker_process(acker_client *client, const acker_text *messages
     }
     qsort(all, size, sizeof *all, by_anchor);
     for (size_t i = 1; i < size; i++) twice |= !by_anchor(&all[i], &all[i - 1]);
-    free(all);
+    its->rows = all;
+    its->rows_count = merge(all, size);
     if (twice) {
         acker_say(error, "REFUSED", "a message is given twice; its rows would cancel");
         acker_processing_free(its);
@@ -187,96 +240,141 @@ static int check(const acker_processing *its, acker_error *error) {
                      "ack or touch it; fork first, or pass the message's id to the child");
 }
 
-/* Sort ids by anchor, and XOR those of the same tree; return the number of ids left. */
-static size_t merge(acker_id *ids, size_t count) {
-    size_t last = 0;
-    if (!count) return 0;
-    qsort(ids, count, sizeof *ids, by_anchor);
-    for (size_t i = 1; i < count; i++) {
-        if (ids[i].anchor == ids[last].anchor) {
-            ids[last].tuple ^= ids[i].tuple;
-        } else {
-            ids[++last] = ids[i];
-        }
-    }
-    return last + 1;
+/* --- Children --- */
+
+static int by_key(const void *a, const void *b) {
+    const acker_text *x = a, *y = b;
+    if (x->size != y->size) return x->size < y->size ? -1 : 1;
+    return x->size ? memcmp(x->data, y->data, x->size) : 0;
 }
 
-char *acker_emit(acker_processing *its, const size_t *places, size_t count, acker_error *error) {
-    if (check(its, error)) return NULL;
-    if (!places) count = its->count;
-    size_t total = 0;
+static void use_key(acker_processing *its, acker_text key) {
+    acker_text *kept = acker_alloc(sizeof *kept + key.size);
+    kept->data = (char *)(kept + 1);
+    kept->size = key.size;
+    if (key.size) memcpy(kept + 1, key.data, key.size);
+    if (!tsearch(kept, &its->keys, by_key)) abort(); /* memory is exhausted */
+}
+
+/* Set the inputs at some places, without those that are in no tree; return their number, or -1. */
+static long choose(const acker_processing *its, const size_t *places, size_t count,
+                   const input **chosen, acker_error *error) {
+    long size = 0;
     for (size_t i = 0; i < count; i++) {
         size_t place = places ? places[i] : i;
         bool twice = false;
         for (size_t k = 0; places && k < i; k++) twice |= places[k] == place;
         if (place >= its->count || twice) {
-            acker_say(error, "REFUSED",
-                      twice ? "input %zu is given twice"
-                            : "there is no input %zu; inputs are numbered from 0",
-                      place);
-            return NULL;
+            return acker_say(error, "REFUSED",
+                             twice ? "input %zu is given twice"
+                                   : "there is no input %zu; inputs are numbered from 0",
+                             place);
         }
-        total += its->inputs[place].count;
+        if (its->inputs[place].count) chosen[size++] = &its->inputs[place];
     }
+    return size;
+}
+
+/* Derive an edge id for each input from the key and all inputs. */
+static int derive(const id_maker *maker, const input *const *inputs, size_t count, acker_text key,
+                  unsigned attempt, uint64_t *edges, acker_error *error) {
+    acker_text *texts = acker_alloc(count * sizeof *texts);
+    for (size_t i = 0; i < count; i++)
+        texts[i] = acker_str(format(inputs[i]->ids, inputs[i]->count));
+    int done = acker_derive(maker, key, attempt, texts, count, edges, error);
+    for (size_t i = 0; i < count; i++) free((char *)texts[i].data);
+    free(texts);
+    return done;
+}
+
+/* Set the id of a new message in each tree, by anchor, without a code: the XOR of the edge ids of
+ * its inputs. Return the number of trees, or -1. */
+static long make_child(const id_maker *maker, const input *const *inputs, size_t count,
+                       acker_text key, acker_id *ids, acker_error *error) {
     uint64_t *edges = acker_alloc(count * sizeof *edges);
-    acker_id *ids = acker_alloc(total * sizeof *ids);
-    char *text = NULL;
     size_t size = 0;
-    for (bool sound = false; !sound;) {
-        if (acker_new_ids(edges, count, error)) goto end;
+    int done = 0;
+    bool sound = false;
+    for (unsigned attempt = 0; !done && !sound; attempt++) {
+        done = key.data ? derive(maker, inputs, count, key, attempt, edges, error)
+                        : acker_draw(maker, edges, count, error);
         size = 0;
-        for (size_t i = 0; i < count; i++) {
-            const input *one = &its->inputs[places ? places[i] : i];
-            for (size_t k = 0; k < one->count; k++) {
-                acker_id id = {one->ids[k].anchor, edges[i]};
+        for (size_t i = 0; !done && i < count; i++) {
+            for (size_t k = 0; k < inputs[i]->count; k++) {
+                acker_id id = {inputs[i]->ids[k].anchor, edges[i]};
                 ids[size++] = id;
             }
         }
         size = merge(ids, size);
-        sound = true; /* unless edges cancel, probability 2^-63 */
+        sound = true; /* unless edge ids cancel, probability 2^-55 */
         for (size_t i = 0; i < size; i++) sound &= ids[i].tuple != 0;
     }
-    if (size > MAX_TREES) {
-        acker_say(error, "REFUSED",
-                  "a message belongs to at most %d trees, not %zu; emit several, each anchored to "
-                  "some of the inputs",
-                  MAX_TREES, size);
-        goto end;
-    }
-    /* Add the edges to the rows before the caller gets the id. */
-    for (size_t i = 0; i < count; i++) its->inputs[places ? places[i] : i].edges ^= edges[i];
-    text = acker_alloc(size * ACKER_ID_SIZE + 1);
-    size_t at = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (i) text[at++] = ',';
-        at += acker_format(ids[i].anchor, ids[i].tuple, text + at);
-    }
-    text[at] = 0;
-end:
     free(edges);
+    if (done) return -1;
+    if (size > MAX_TREES) {
+        return acker_say(error, "REFUSED",
+                         "a message belongs to at most %d trees, not %zu; emit several, each "
+                         "anchored to some of the inputs",
+                         MAX_TREES, size);
+    }
+    return (long)size;
+}
+
+char *acker_emit(acker_processing *its, const size_t *places, size_t count, acker_error *error) {
+    static const acker_child plain;
+    return acker_emit_child(its, places, count, &plain, error);
+}
+
+char *acker_emit_child(acker_processing *its, const size_t *places, size_t count,
+                       const acker_child *child, acker_error *error) {
+    if (check(its, error)) return NULL;
+    if (!places) count = its->count;
+    if (child->key.data && tfind(&child->key, &its->keys, by_key)) {
+        acker_say(error, "REFUSED",
+                  "this key was already used for another message; give each its own");
+        return NULL;
+    }
+    id_maker *maker = acker_ids(its->client, error);
+    if (!maker) return NULL;
+    const input **inputs = acker_alloc(count * sizeof *inputs);
+    acker_id *ids = NULL;
+    char *text = NULL;
+    size_t total = 0;
+    long size = choose(its, places, count, inputs, error);
+    if (size >= 0) {
+        count = (size_t)size;
+        for (size_t i = 0; i < count; i++) total += inputs[i]->count;
+        ids = acker_alloc(total * sizeof *ids);
+        size = make_child(maker, inputs, count, child->key, ids, error);
+    }
+    if (size >= 0) {
+        /* Add the id to the rows before the caller gets it. Both are sorted by anchor. */
+        uint64_t code = acker_code(maker, child->edge);
+        acker_id *row = its->rows;
+        for (long i = 0; i < size; i++) {
+            ids[i].tuple |= code;
+            while (row->anchor != ids[i].anchor) row++;
+            row->tuple ^= ids[i].tuple;
+        }
+        if (child->key.data) use_key(its, child->key);
+        text = format(ids, (size_t)size);
+    }
+    free(inputs);
     free(ids);
     return text;
 }
 
-/* Send the whole row of each tree: the ids of its inputs XOR all their edges. */
+/* Send a row for each tree, whole or, for TOUCH, without a delta. */
 static int send_rows(acker_processing *its, const char *state, uint8_t flags, acker_text why,
                      acker_error *error) {
     if (check(its, error)) return -1;
-    size_t size = 0, total = 0;
-    for (size_t i = 0; i < its->count; i++) total += its->inputs[i].count;
-    acker_id *ids = acker_alloc(total * sizeof *ids);
-    for (size_t i = 0; i < its->count; i++) {
-        for (size_t k = 0; k < its->inputs[i].count; k++) {
-            acker_id id = its->inputs[i].ids[k];
-            id.tuple ^= its->inputs[i].edges;
-            ids[size++] = id;
-        }
+    acker_id *rows = acker_alloc(its->rows_count * sizeof *rows);
+    for (size_t i = 0; i < its->rows_count; i++) {
+        rows[i] = its->rows[i];
+        if (flags == TOUCH) rows[i].tuple = 0;
     }
-    size = merge(ids, size);
-    for (size_t i = 0; flags == TOUCH && i < size; i++) ids[i].tuple = 0;
-    int done = acker_put(its->client, ids, size, flags, why, error);
-    free(ids);
+    int done = acker_put(its->client, rows, its->rows_count, flags, why, error);
+    free(rows);
     if (!done && state) its->state = state; /* after an error no row was accepted: it stays open */
     return done;
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	mathrand "math/rand"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,9 +75,10 @@ type Client struct {
 	options   Options
 	lanes     chan *lane // the free lanes; nil stands for a lane that is not created yet
 
-	mu     sync.Mutex
-	config *config
-	gather gatherer
+	mu       sync.Mutex
+	config   *config
+	gather   gatherer
+	unlisted *unlisted
 }
 
 // New returns a client of a namespace, which must exist when the first rows are sent. New sends
@@ -98,7 +100,8 @@ func New(redis Redis, namespace string, options Options) (*Client, error) {
 		return nil, refused("Lanes must be 1 to 64, Buffer at least 1, Linger at most a day; not %d, %d, %v",
 			options.Lanes, options.Buffer, options.Linger)
 	}
-	c := &Client{redis: redis, namespace: namespace, options: options}
+	c := &Client{redis: redis, namespace: namespace, options: options,
+		unlisted: &unlisted{names: map[Edge]struct{}{}}}
 	c.lanes = make(chan *lane, options.Lanes)
 	for i := 0; i < options.Lanes; i++ {
 		c.lanes <- nil
@@ -127,6 +130,7 @@ type config struct {
 	highWater       int64
 	fence           time.Duration // how long a fence holds: N-1 ticks
 	reshard         bool
+	ids             *idMaker
 }
 
 // Applied is the result of a batch. If Repeated is set, a call was a repeat whose first reply was
@@ -499,6 +503,15 @@ func (c *Client) configuration(ctx context.Context, end time.Time, known bool) (
 	return found, err
 }
 
+// known returns the configuration, which is read from Redis if it is not cached.
+func (c *Client) known(ctx context.Context) (*config, error) {
+	end := time.Time{}
+	if c.options.RetryFor != 0 {
+		end = c.deadline()
+	}
+	return c.configuration(ctx, end, true)
+}
+
 // deadline returns the time until which a read-only call is retried.
 func (c *Client) deadline() time.Time {
 	switch {
@@ -532,10 +545,16 @@ func (c *Client) read() (*config, error) {
 	buckets, bad2 := strconv.Atoi(meta["buckets"])
 	tick, bad3 := strconv.ParseInt(meta["tick_ms"], 10, 64)
 	high, bad4 := strconv.ParseInt(meta["high_water"], 10, 64)
-	if bad1 != nil || bad2 != nil || bad3 != nil || bad4 != nil || shards < 1 || shards&(shards-1) != 0 {
+	salt := meta["salt"]
+	if bad1 != nil || bad2 != nil || bad3 != nil || bad4 != nil || shards < 1 || shards&(shards-1) != 0 ||
+		len(salt) != 32 {
 		return nil, unreadable("status")
 	}
-	found := &config{shards, buckets, high, forever, meta["reshard"] != ""}
+	ids := &idMaker{salt: &salt, unlisted: c.unlisted}
+	if meta["edges"] != "" {
+		ids.edges = strings.Split(meta["edges"], ",")
+	}
+	found := &config{shards, buckets, high, forever, meta["reshard"] != "", ids}
 	if held := time.Duration(tick) * time.Millisecond; tick < int64(forever/time.Millisecond)/16 {
 		found.fence = time.Duration(buckets-1) * held
 	}

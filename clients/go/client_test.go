@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +20,13 @@ type fake struct {
 	mu      sync.Mutex
 	shards  []string // number of shards in the replies of status; the last one repeats
 	tick    string
+	edges   string
 	reshard bool
 	answers []interface{} // answers to apply: an error, or a reply
 	sent    []string      // the calls of apply as text
 }
+
+const salt = "00112233445566778899aabbccddeeff"
 
 func (f *fake) Close() error { return nil }
 
@@ -35,7 +40,8 @@ func (f *fake) Do(key, command string, args ...interface{}) (interface{}, error)
 			f.shards = f.shards[1:]
 		}
 		meta := []interface{}{[]byte("shards"), []byte(shards), []byte("buckets"), []byte("3"),
-			[]byte("tick_ms"), []byte(f.tick), []byte("high_water"), []byte("100")}
+			[]byte("tick_ms"), []byte(f.tick), []byte("high_water"), []byte("100"),
+			[]byte("edges"), []byte(f.edges), []byte("salt"), []byte(salt)}
 		if f.reshard {
 			meta = append(meta, []byte("reshard"), []byte("1:2"))
 		}
@@ -299,5 +305,114 @@ func TestSlots(t *testing.T) {
 	}
 	if SlotOf("{}a") == SlotOf("") {
 		t.Error("an empty hash tag must be ignored")
+	}
+}
+
+func TestIDsCarryTheBitOfTheirEdge(t *testing.T) {
+	var logged strings.Builder
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	client := begin(t, &fake{edges: "mill,shop"}, Options{})
+	tree, err := client.Track(ctx, "t", "s", 2, Edge("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := client.Process(tree.Messages...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := work.rows[0].tuple
+	for i, edge := range []Edge{"mill", "", "nowhere", "nowhere"} {
+		text, err := work.Emit(edge)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := parseMessage(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := []uint64{1, 0, 0, 0}[i]; len(ids) != 1 || ids[0].tuple>>edgeBit != code {
+			t.Errorf("%s of edge %q does not have code %d", text, edge, code)
+		}
+		before ^= ids[0].tuple
+	}
+	if work.rows[0].tuple != before {
+		t.Error("the row is not the XOR of the ids")
+	}
+	if lines := strings.Count(logged.String(), "\n"); lines != 1 {
+		t.Errorf("%d lines in the log: %s", lines, logged.String())
+	}
+	ids, err := client.NewIDs(ctx, 100, "mill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if id>>edgeBit != 1 || id&(1<<edgeBit-1) == 0 {
+			t.Errorf("%x is not an id of the first edge", id)
+		}
+	}
+}
+
+func TestKeyMakesTheIDDeterministic(t *testing.T) {
+	const hashed = 3113856314616919984 // the first 8 bytes of the hash, by the Python client
+	for edges, shift := range map[string]uint{"": 1, "mill": 9} {
+		client := begin(t, &fake{edges: edges}, Options{})
+		work, err := client.Process("7:40", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := work.Emit(Key("mill №2"))
+		if want := fmt.Sprintf("7:%d", hashed>>shift); err != nil || text != want {
+			t.Fatal(text, want, err)
+		}
+		before := work.rows[0]
+		if _, err := work.Emit(Key("mill №2")); Code(err) != CodeRefused || work.rows[0] != before {
+			t.Fatal(err)
+		}
+		if _, err := work.EmitFrom([]int{0, 0}); Code(err) != CodeRefused {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSaltIsNotPrinted(t *testing.T) {
+	client := begin(t, &fake{}, Options{})
+	config, err := client.known(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	work, err := client.Process("7:40")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []interface{}{client, work, config, config.ids, *config, *config.ids} {
+		if text := fmt.Sprintf("%v %+v %#v", shown, shown, shown); strings.Contains(text, salt) {
+			t.Error(text)
+		}
+	}
+}
+
+func TestOutcomesOfExpiredBlocksHaveResiduals(t *testing.T) {
+	ids := &idMaker{edges: []string{"mill", "shop"}}
+	fields := map[string]string{"verdict": "mixed", "reason": "expired", "block": "0000000000001",
+		"label": "page", "age": "9", "cause": "deadline", "idle": "5", "slots": "4", "failed": "[1]",
+		"nacked": "[0,3]", "residuals": "01800000000000010000000000000000"}
+	found, err := readBlock(fields, ids)
+	if err != nil || len(found) != 3 {
+		t.Fatal(found, err)
+	}
+	first, whole, lost := found[0], found[1], found[2]
+	if first.Residual != 3<<edgeBit|1 || fmt.Sprint(first.Edges) != "[mill shop]" || first.IdleMs != 5 {
+		t.Error(first)
+	}
+	if whole.Verdict != "ack" || whole.Cause != "" || whole.IdleMs != 0 || whole.Edges != nil {
+		t.Error(whole)
+	}
+	if lost.Cause != "deadline" || lost.Residual != 0 || lost.Edges != nil || lost.Slot() != 3 {
+		t.Error(lost)
+	}
+	fields["residuals"] = ""
+	if _, err := readBlock(fields, ids); err == nil {
+		t.Error("residuals are missing")
 	}
 }

@@ -83,11 +83,7 @@ func (g *gatherer) seal(its *gathered) {
 
 // add accepts rows that were checked, all of them or none.
 func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error) {
-	end := time.Time{}
-	if c.options.RetryFor != 0 {
-		end = c.deadline()
-	}
-	config, err := c.configuration(ctx, end, true)
+	config, err := c.known(ctx)
 	if err != nil {
 		return nil, err
 	}

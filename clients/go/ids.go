@@ -21,12 +21,15 @@ const (
 	maxID     = 64 * 1024
 )
 
-// NewIDs draws count tuple ids, 1 .. 2^63-1, from the system's random source.
-func NewIDs(count int) ([]uint64, error) {
+// NewIDs draws count tuple ids, 1 .. 2^63-1, from the system's random source. In a namespace with
+// edges use Client.NewIDs.
+func NewIDs(count int) ([]uint64, error) { return drawIDs(count, tupleMax) }
+
+func drawIDs(count int, mask uint64) ([]uint64, error) {
 	// No pool: a snapshot of the machine would repeat its ids.
 	raw := make([]byte, 8*count)
 	ids := make([]uint64, count)
-	if err := drawInto(raw, ids, tupleMax); err != nil {
+	if err := drawInto(raw, ids, mask); err != nil {
 		return nil, err
 	}
 	return ids, nil

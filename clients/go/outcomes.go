@@ -25,6 +25,13 @@ type Outcome struct {
 	SourceID string // for a tree in a block, the block's label
 	Why      string // the reason given when it failed
 	AgeMs    int64  // from the first row to the verdict
+
+	// The others describe a tree that expired.
+
+	Cause    string   // idle: no row came for long enough; or deadline; "" if the tree did not expire
+	Residual uint64   // the XOR of the ids of its outstanding messages; 0 if it is unknown
+	IdleMs   int64    // from the last row to the verdict; in a block, from the last row of the block
+	Edges    []string // the edges on which an odd number of messages is outstanding
 }
 
 // Slot returns the slot of a tree in a block, and -1 for a loose tree.
@@ -81,7 +88,7 @@ func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
 			return nil, err
 		}
 		for _, reply := range replies {
-			entry, err := readEntry(shard, reply)
+			entry, err := readEntry(shard, reply, config.ids)
 			if err != nil {
 				return nil, err
 			}
@@ -163,7 +170,7 @@ func (o *Outcomes) Handle(ctx context.Context, handle func(Outcome) error) error
 	}
 }
 
-func readEntry(shard int, reply interface{}) (Entry, error) {
+func readEntry(shard int, reply interface{}, ids *idMaker) (Entry, error) {
 	bad := &Error{Code: CodeRedis, Words: "an entry of the outcomes cannot be parsed; has another program " +
 		"written it?"}
 	parts, err := redis.Values(reply, nil)
@@ -180,9 +187,9 @@ func readEntry(shard int, reply interface{}) (Entry, error) {
 	}
 	entry := Entry{Shard: shard, ID: id}
 	if _, inBlock := fields["block"]; inBlock {
-		entry.Outcomes, err = readBlock(fields)
+		entry.Outcomes, err = readBlock(fields, ids)
 	} else {
-		entry.Outcomes, err = readLoose(fields)
+		entry.Outcomes, err = readLoose(fields, ids)
 	}
 	if err != nil {
 		return Entry{}, bad
@@ -190,8 +197,8 @@ func readEntry(shard int, reply interface{}) (Entry, error) {
 	return entry, nil
 }
 
-func readLoose(fields map[string]string) ([]Outcome, error) {
-	var rows [][4]interface{}
+func readLoose(fields map[string]string, ids *idMaker) ([]Outcome, error) {
+	var rows [][6]interface{} // the last two only of trees that expired
 	numbers := json.NewDecoder(strings.NewReader(fields["rows"]))
 	numbers.UseNumber()
 	if err := numbers.Decode(&rows); err != nil {
@@ -206,17 +213,39 @@ func readLoose(fields map[string]string) ([]Outcome, error) {
 		}
 		source, _ := row[1].(string)
 		number, _ := row[2].(json.Number)
-		why, _ := row[3].(string)
+		text, _ := row[3].(string)
 		age, err := strconv.ParseFloat(string(number), 64) // in ms, exact in a double
 		if err != nil {
 			return nil, err
 		}
-		found[i] = Outcome{fields["verdict"], fields["reason"], anchor, source, why, int64(age)}
+		found[i] = Outcome{Verdict: fields["verdict"], Reason: fields["reason"], Anchor: anchor,
+			SourceID: source, AgeMs: int64(age)}
+		residual, expired := row[4].(string)
+		if !expired {
+			found[i].Why = text
+			continue
+		}
+		number, _ = row[5].(json.Number)
+		idle, err := strconv.ParseFloat(string(number), 64)
+		if err != nil {
+			return nil, err
+		}
+		if err := found[i].expired(text, residual, int64(idle), ids); err != nil {
+			return nil, err
+		}
 	}
 	return found, nil
 }
 
-func readBlock(fields map[string]string) ([]Outcome, error) {
+// expired sets the fields of a tree that expired.
+func (o *Outcome) expired(cause, residual string, idleMs int64, ids *idMaker) (err error) {
+	o.Cause, o.IdleMs = cause, idleMs
+	o.Residual, err = strconv.ParseUint(residual, 16, 64)
+	o.Edges = ids.edgesOf(o.Residual)
+	return err
+}
+
+func readBlock(fields map[string]string, ids *idMaker) ([]Outcome, error) {
 	number, err := strconv.ParseUint(fields["block"], 16, 50)
 	if err != nil {
 		return nil, err
@@ -226,7 +255,8 @@ func readBlock(fields map[string]string) ([]Outcome, error) {
 		return nil, err
 	}
 	block := Block{Number: number}
-	one := Outcome{fields["verdict"], fields["reason"], 0, fields["label"], "", age}
+	one := Outcome{Verdict: fields["verdict"], Reason: fields["reason"], SourceID: fields["label"],
+		AgeMs: age}
 	var found []Outcome
 	if rows, named := fields["rows"]; named {
 		var its [][2]json.RawMessage
@@ -258,33 +288,47 @@ func readBlock(fields map[string]string) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	mixed := one.Verdict == "mixed"
+	mixed, idle := one.Verdict == "mixed", int64(0)
+	if mixed {
+		if idle, err = strconv.ParseInt(fields["idle"], 10, 64); err != nil {
+			return nil, err
+		}
+		if len(fields["residuals"]) != 16*len(nacked) {
+			return nil, refused("%d residuals of %d slots", len(fields["residuals"])/16, len(nacked))
+		}
+	}
 	for slot := 0; slot < slots; slot++ {
-		if failed[slot] {
+		if _, before := failed[slot]; before {
 			continue
 		}
+		its := one
+		its.Anchor = block.Anchor(slot)
 		if mixed {
-			one.Verdict, one.Reason = "ack", "completed"
-			if nacked[slot] {
-				one.Verdict, one.Reason = "nack", "expired"
+			its.Verdict, its.Reason = "ack", "completed"
+		}
+		if k, expired := nacked[slot]; mixed && expired {
+			its.Verdict, its.Reason = "nack", "expired"
+			residual := fields["residuals"][16*k : 16*k+16]
+			if err := its.expired(fields["cause"], residual, idle, ids); err != nil {
+				return nil, err
 			}
 		}
-		one.Anchor = block.Anchor(slot)
-		found = append(found, one)
+		found = append(found, its)
 	}
 	return found, nil
 }
 
-func readSlots(text string) (map[int]bool, error) {
+// readSlots returns the places of slots in a list.
+func readSlots(text string) (map[int]int, error) {
 	var slots []int
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &slots); err != nil {
 			return nil, err
 		}
 	}
-	found := make(map[int]bool, len(slots))
-	for _, slot := range slots {
-		found[slot] = true
+	found := make(map[int]int, len(slots))
+	for k, slot := range slots {
+		found[slot] = k
 	}
 	return found, nil
 }
@@ -294,6 +338,8 @@ type TreeState struct {
 	Age      int // age of its bucket in ticks: 0 is the newest; Buckets means that it is expiring
 	Buckets  int
 	Checksum uint64
+	AgeMs    int64 // since its first row
+	IdleMs   int64 // since its last row; in a block, since the last row of the block, to within a tick
 	Failed   bool
 	Task     string // "" if the tree was not tracked yet
 	SourceID string // for a tree in a block, the block's label
@@ -331,13 +377,26 @@ func (c *Client) Show(ctx context.Context, anchor uint64) (*TreeState, error) {
 	}
 }
 
+// unescape undoes the escapes of the texts in a record.
+var unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
+// setTimes reads the time of the first row, 6 bytes, and the ms from there to the last row, 4 bytes.
+func (t *TreeState) setTimes(now int64, wire []byte) {
+	first := int64(binary.BigEndian.Uint16(wire))<<32 | int64(binary.BigEndian.Uint32(wire[2:]))
+	t.AgeMs = now - first
+	t.IdleMs = t.AgeMs - int64(binary.BigEndian.Uint32(wire[6:]))
+}
+
 func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, error) {
 	if len(reply) == 1 {
 		return nil, nil
 	}
 	tree := &TreeState{Buckets: buckets, InBlock: anchor > anchorMax}
-	var err error
 	if len(reply) < 3 {
+		return nil, unreadable("show")
+	}
+	now, err := redis.Int64(reply[0], nil)
+	if err != nil {
 		return nil, unreadable("show")
 	}
 	if tree.Age, err = redis.Int(reply[1], nil); err != nil {
@@ -348,13 +407,15 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 		return nil, unreadable("show")
 	}
 	if !tree.InBlock {
-		if len(record) < 16 || len(record) < 16+int(record[15]) {
+		// Checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id or why.
+		if len(record) < 20 || len(record) < 20+int(record[19]) {
 			return nil, unreadable("show")
 		}
 		tree.Checksum = binary.BigEndian.Uint64(record)
 		tree.Failed = record[8]&1 != 0
-		tree.Task = string(record[16 : 16+int(record[15])])
-		text := clean(string(record[16+int(record[15]):]))
+		tree.setTimes(now, record[9:])
+		tree.Task = string(record[20 : 20+int(record[19])])
+		text := clean(unescape.Replace(string(record[20+int(record[19]):])))
 		if tree.Task == "" {
 			tree.Why = text
 		} else {
@@ -362,11 +423,13 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 		}
 		return tree, nil
 	}
-	if len(reply) < 6 || len(record) < 17 || len(record) < 17+int(record[16]) {
+	// First seen 6, last row 4, flags 1, slots 2, digest 8, length of the task 1, task, label.
+	if len(reply) < 6 || len(record) < 22 || len(record) < 22+int(record[21]) {
 		return nil, unreadable("show")
 	}
-	tree.Task = string(record[17 : 17+int(record[16])])
-	tree.SourceID = clean(string(record[17+int(record[16]):]))
+	tree.setTimes(now, record)
+	tree.Task = string(record[22 : 22+int(record[21])])
+	tree.SourceID = clean(string(record[22+int(record[21]):]))
 	sums, err := redis.Bytes(reply[3], nil)
 	if at := 8 * slotOf(anchor); err == nil {
 		if at+8 > len(sums) {

@@ -3,6 +3,7 @@ package acker
 import (
 	"context"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -14,16 +15,18 @@ type Tree struct {
 	Messages []string
 }
 
-// Track begins a tree with the given number of first messages, and waits until it is applied. Send
-// the messages after that. A tree without messages is complete immediately. Every attempt is a
-// separate tree; the verdict contains sourceID.
+// Track begins a tree with the given number of first messages, which travel on an Edge if one is
+// given, and waits until it is applied. Send the messages after that. A tree without messages is
+// complete immediately. Every attempt is a separate tree; the verdict contains sourceID.
 //
 // A source that does not know the number of messages in advance tracks one message and processes
 // that message itself.
 //
 // After CodeRejected, emit none of the messages; the source receives a nack. After any other error
 // the tree may exist: track again, and ignore verdicts of trees that you do not know.
-func (c *Client) Track(ctx context.Context, task, sourceID string, messages int) (Tree, error) {
+func (c *Client) Track(
+	ctx context.Context, task, sourceID string, messages int, options ...TrackOption,
+) (Tree, error) {
 	if err := checkName("task", task); err != nil {
 		return Tree{}, err
 	}
@@ -33,22 +36,17 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 	if messages < 0 || messages > 65536 {
 		return Tree{}, refused("a tree has 0 to 65536 first messages, not %d", messages)
 	}
-	tree := Tree{Messages: make([]string, messages)}
-	delta := uint64(0)
-	for {
-		ids, err := NewIDs(messages + 1)
-		if err != nil {
-			return Tree{}, err
-		}
-		tree.Anchor = ids[messages] & anchorMax
-		delta, err = xorIDs(ids[:messages])
-		if err != nil || tree.Anchor == 0 || delta == 0 && messages > 0 {
-			continue // probability 2^-62
-		}
-		for i, id := range ids[:messages] {
-			tree.Messages[i] = formatMessage([]idIn{{tree.Anchor, id}})
-		}
-		break
+	var first emission
+	for _, option := range options {
+		option.toTrack(&first)
+	}
+	config, err := c.known(ctx)
+	if err != nil {
+		return Tree{}, err
+	}
+	tree, delta, err := newTree(messages, config.ids, config.ids.code(first.edge))
+	if err != nil {
+		return Tree{}, err
 	}
 	into, err := c.add(ctx, []change{{
 		anchor: tree.Anchor, delta: delta, task: task, source: sourceID, awaited: true,
@@ -82,6 +80,35 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 			"pending: send none of its messages, and try again later"}
 	}
 	return tree, nil
+}
+
+// newTree draws the anchor of a tree and the ids of its first messages, and returns their XOR.
+func newTree(messages int, ids *idMaker, code uint64) (Tree, uint64, error) {
+	tree := Tree{Messages: make([]string, messages)}
+	for {
+		drawn, err := NewIDs(messages + 1)
+		if err != nil {
+			return Tree{}, 0, err
+		}
+		tree.Anchor = drawn[messages] & anchorMax
+		first := drawn[:messages]
+		for i := range first {
+			first[i] &= ids.low()
+		}
+		// An id that is zero is invalid until it gets its code.
+		if _, err = xorIDs(first); err != nil || tree.Anchor == 0 {
+			continue // probability 2^-55
+		}
+		delta := uint64(0)
+		for i := range first {
+			first[i] |= code
+			delta ^= first[i]
+			tree.Messages[i] = formatMessage([]idIn{{tree.Anchor, first[i]}})
+		}
+		if delta != 0 || messages == 0 {
+			return tree, delta, nil
+		}
+	}
 }
 
 // Block is a block of trees that has begun.
@@ -139,14 +166,15 @@ type Processing struct {
 	inputs [][]idIn
 
 	mu    sync.Mutex
-	edges []uint64 // for each input, the XOR of the edges of its children
+	rows  []idIn // for each tree the XOR of the ids of its inputs and their children, by anchor
+	keys  map[string]struct{} // that were used
 	state string
 }
 
 // Process begins to process messages, given by their ids as text. An unanchored message has an empty
 // text and no row.
 func (c *Client) Process(messages ...string) (*Processing, error) {
-	p := &Processing{client: c, edges: make([]uint64, len(messages))}
+	p := &Processing{client: c}
 	seen := map[idIn]struct{}{}
 	for _, text := range messages {
 		ids, err := parseMessage(text)
@@ -163,73 +191,141 @@ func (c *Client) Process(messages ...string) (*Processing, error) {
 			}
 		}
 		p.inputs = append(p.inputs, ids)
+		p.rows = append(p.rows, ids...)
 	}
+	p.rows = merged(p.rows)
 	return p, nil
 }
 
 // Emit returns the id, as text, of a new message that all inputs caused. Send one message with it,
-// before Ack.
-func (p *Processing) Emit() (string, error) {
+// before Ack. If the configuration of the namespace is not known yet, Emit reads it from Redis, for
+// up to RetryFor, or 10 s.
+func (p *Processing) Emit(options ...EmitOption) (string, error) {
 	places := make([]int, len(p.inputs))
 	for i := range places {
 		places[i] = i
 	}
-	return p.EmitFrom(places...)
+	return p.EmitFrom(places, options...)
 }
 
 // EmitFrom does the same for some inputs, given by their places. Without places the message is
 // unanchored and its text is empty.
-func (p *Processing) EmitFrom(places ...int) (string, error) {
-	chosen := make(map[int]struct{}, len(places))
+func (p *Processing) EmitFrom(places []int, options ...EmitOption) (string, error) {
+	var how emission
+	for _, option := range options {
+		option.toEmit(&how)
+	}
+	inputs, err := p.chosen(places)
+	if err != nil {
+		return "", err
+	}
+	config, err := p.client.configuration(context.Background(), p.client.deadline(), true)
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.check(); err != nil {
+		return "", err
+	}
+	if how.key != nil {
+		if _, used := p.keys[*how.key]; used {
+			return "", refused("key %q was already used for another message; give each its own", *how.key)
+		}
+	}
+	ids, err := child(inputs, how.key, config.ids)
+	if err != nil {
+		return "", err
+	}
+	if how.key != nil {
+		if p.keys == nil {
+			p.keys = map[string]struct{}{}
+		}
+		p.keys[*how.key] = struct{}{}
+	}
+	// Each input has an edge id, and one of them carries the code in each tree. The inputs are acked
+	// together, so the row of a tree has all edge ids of the tree: their XOR is the child's id.
+	code, at := config.ids.code(how.edge), 0
+	for i := range ids {
+		ids[i].tuple |= code
+		for p.rows[at].anchor != ids[i].anchor {
+			at++
+		}
+		p.rows[at].tuple ^= ids[i].tuple
+	}
+	return formatMessage(ids), nil
+}
+
+// chosen returns the inputs in these places that belong to a tree.
+func (p *Processing) chosen(places []int) ([][]idIn, error) {
+	inputs := make([][]idIn, 0, len(places))
+	seen := make(map[int]struct{}, len(places))
 	for _, place := range places {
 		if place < 0 || place >= len(p.inputs) {
-			return "", refused("there is no input %d; inputs are numbered from 0", place)
+			return nil, refused("there is no input %d; inputs are numbered from 0", place)
 		}
-		chosen[place] = struct{}{}
-	}
-	if len(chosen) < len(places) {
-		return "", refused("an input is given twice")
-	}
-	for {
-		edges, err := NewIDs(len(places))
-		if err != nil {
-			return "", err
+		if _, twice := seen[place]; twice {
+			return nil, refused("input %d is given twice", place)
 		}
-		ids, sound := p.child(places, edges)
+		seen[place] = struct{}{}
+		if len(p.inputs[place]) > 0 {
+			inputs = append(inputs, p.inputs[place])
+		}
+	}
+	return inputs, nil
+}
+
+// child returns the ids of a new message, without a code: in each tree the XOR of the edge ids of its
+// inputs in that tree.
+func child(inputs [][]idIn, key *string, maker *idMaker) ([]idIn, error) {
+	for attempt := 0; ; attempt++ {
+		var edges []uint64
+		var err error
+		if key != nil {
+			edges = derived(inputs, *key, attempt, maker)
+		} else if edges, err = maker.draw(len(inputs)); err != nil {
+			return nil, err
+		}
+		var ids []idIn
+		for i, input := range inputs {
+			for _, id := range input {
+				ids = append(ids, idIn{id.anchor, edges[i]})
+			}
+		}
+		ids = merged(ids)
 		if len(ids) > maxTrees {
-			return "", refused("a message belongs to at most %d trees, not %d; emit several, each "+
+			return nil, refused("a message belongs to at most %d trees, not %d; emit several, each "+
 				"anchored to some of the inputs", maxTrees, len(ids))
 		}
-		if !sound {
-			continue // edges that cancel, probability 2^-63
+		if sound(ids) {
+			return ids, nil
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err := p.check(); err != nil {
-			return "", err
-		}
-		for i, place := range places {
-			p.edges[place] ^= edges[i]
-		}
-		return formatMessage(ids), nil
 	}
 }
 
-// child returns the ids of a message: in each tree the XOR of the edges of its inputs in that tree.
-func (p *Processing) child(places []int, edges []uint64) ([]idIn, bool) {
-	var ids []idIn
-	for i, place := range places {
-		for _, input := range p.inputs[place] {
-			ids = append(ids, idIn{input.anchor, edges[i]})
-		}
-	}
-	ids = merged(ids)
+// sound reports whether no id is zero. Edge ids cancel with a probability of 2^-55.
+func sound(ids []idIn) bool {
 	for _, id := range ids {
 		if id.tuple == 0 {
-			return ids, false
+			return false
 		}
 	}
-	return ids, true
+	return true
+}
+
+// derived returns an edge id for each input, derived from all inputs and the key.
+func derived(inputs [][]idIn, key string, attempt int, maker *idMaker) []uint64 {
+	texts := make([]string, len(inputs))
+	for i, input := range inputs {
+		texts[i] = formatMessage(input)
+	}
+	parts := append([]string{key, strconv.Itoa(attempt)}, texts...)
+	sort.Strings(parts[2:])
+	edges := make([]uint64, len(inputs))
+	for i, own := range texts {
+		edges[i] = maker.derive("child", append(parts, own)...)
+	}
+	return edges
 }
 
 // merged sorts ids by anchor, and XORs those of the same tree.
@@ -266,7 +362,7 @@ func (p *Processing) Touch(ctx context.Context) error {
 		return err
 	}
 	var rows []change
-	for _, id := range p.rows() {
+	for _, id := range p.rows {
 		rows = append(rows, change{anchor: id.anchor, flags: flagTouch})
 	}
 	return p.send(ctx, rows)
@@ -279,7 +375,7 @@ func (p *Processing) end(ctx context.Context, state string, flags byte, why stri
 		return err
 	}
 	var rows []change
-	for _, id := range p.rows() {
+	for _, id := range p.rows {
 		rows = append(rows, change{anchor: id.anchor, delta: id.tuple, flags: flags, why: why})
 	}
 	// After an error no row was accepted, so the messages stay open.
@@ -296,17 +392,6 @@ func (p *Processing) send(ctx context.Context, rows []change) error {
 	}
 	_, err := p.client.add(ctx, rows)
 	return err
-}
-
-// rows returns the whole row of each tree: the ids of its inputs XOR all their edges.
-func (p *Processing) rows() []idIn {
-	var ids []idIn
-	for place, input := range p.inputs {
-		for _, id := range input {
-			ids = append(ids, idIn{id.anchor, id.tuple ^ p.edges[place]})
-		}
-	}
-	return merged(ids)
 }
 
 func (p *Processing) check() error {

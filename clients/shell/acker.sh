@@ -3,7 +3,7 @@
 #   . acker.sh
 #   acker_open redis://localhost:6379 orders
 #
-# Needs bash 4.1 or later, redis-cli 6.2 or later, od, mkfifo and sha1sum (or shasum). See README.md.
+# Needs bash 4.1 or later, redis-cli 6.2 or later, od, mkfifo, and sha1sum and sha256sum (or shasum). See README.md.
 #
 # A function returns 0, or prints an error on stderr and returns
 #   2  REFUSED      invalid input; nothing was sent
@@ -25,7 +25,7 @@ fi
 : "${ACKER_TIMEOUT:=5}"  # seconds to wait for a reply
 : "${ACKER_RETRY:=10}"   # seconds for which a batch is retried
 : "${ACKER_BATCH:=1}"    # number of rows that acker_ack, acker_fail and acker_touch collect before they send them
-: "${ACKER_QUIET:=}"     # not empty: print no errors on stderr
+: "${ACKER_QUIET:=}"     # not empty: print no errors and warnings on stderr
 : "${ACKER_CLI_OPTIONS:=}" # options for redis-cli, such as --cacert /etc/redis-ca.pem
 
 _acker_home=${BASH_SOURCE[0]%/*}
@@ -37,7 +37,8 @@ _acker_SLOTS=4095 _acker_IN_BLOCK=$((1 << 62))
 # Versions of bash treat an unquoted backslash in a replacement differently.
 _acker_B=\\
 _acker_owner='' _acker_cli='' _acker_in='' _acker_out='' _acker_ns='' _acker_shards=''
-declare -A _acker_sha=() _acker_source=()
+_acker_named=() _acker_salt='' _acker_low=0
+declare -A _acker_sha=() _acker_source=() _acker_unlisted=() _acker_keys=() _acker_codes=()
 
 # Errors
 
@@ -92,16 +93,58 @@ _acker_text() { # KIND TEXT LEAST: check for UTF-8 without control bytes, of LEA
   fi
 }
 
-_acker_draw() { # COUNT: draw COUNT tuple ids, 1 .. 2^63-1, from the system's random source into _acker_ids
-  local word words
+_acker_draw() { # COUNT [MASK]: draw COUNT numbers, 1 .. MASK, from the system's random source into _acker_ids
+  local word words mask=${2:-9223372036854775807}
   while :; do
     _acker_ids=()
     (($1 == 0)) && return
     words=$(od -An -v -tx8 -N $((8 * $1)) /dev/urandom) || return
-    for word in $words; do _acker_ids+=($((16#$word & 9223372036854775807))); done
-    # Draw again if a word is missing, or is zero, which is no id. Equal ids have probability 2^-63.
+    for word in $words; do _acker_ids+=($((16#$word & mask))); done
+    # Draw again if a word is missing, or is zero, which is no id. Equal ids have probability 2^-55 or less.
     ((${#_acker_ids[@]} == $1)) && [[ " ${_acker_ids[*]} " != *' 0 '* ]] && return
   done
+}
+
+_acker_derive() { # KEY ATTEMPT: the edge ids of a child, one for each input in `texts`, into _acker_ids
+  # Each depends on all inputs: another join of the same message must not share an edge id with this one.
+  local LC_ALL=C text i sum all='' sorted=() shift=$((${#_acker_named[@]} ? 9 : 1))
+  for text in ${texts[@]+"${texts[@]}"}; do
+    for ((i = ${#sorted[@]}; i > 0; i--)); do
+      [[ ${sorted[i - 1]} > $text ]] || break
+      sorted[i]=${sorted[i - 1]}
+    done
+    sorted[i]=$text
+  done
+  for text in "$_acker_salt" child "$1" "$2" ${sorted[@]+"${sorted[@]}"}; do all+="${#text}:$text"; done
+  _acker_ids=()
+  for text in ${texts[@]+"${texts[@]}"}; do
+    _acker_hash sum 256 "$all${#text}:$text" || return
+    # Of the first 64 bits; >> copies the sign, which the mask removes.
+    _acker_ids+=($(((16#${sum:0:16} >> shift) & _acker_low)))
+  done
+}
+
+_acker_code() { # NAME EDGE: store the bit of an edge: 0 for '', and for a name that the namespace does not list
+  local IFS=' ' _k
+  printf -v "$1" 0
+  [[ -n $2 ]] || return 0
+  for _k in ${_acker_named[@]+"${!_acker_named[@]}"}; do
+    [[ ${_acker_named[_k]} == "$2" ]] || continue
+    printf -v "$1" %s $((1 << (55 + _k)))
+    return
+  done
+  [[ -z ${_acker_unlisted[=$2]:-} ]] || return 0
+  _acker_unlisted[=$2]=yes
+  [[ -n $ACKER_QUIET ]] || printf 'acker: the namespace does not list edge %s (it lists %s): verdicts cannot name it\n' \
+    "$2" "${_acker_named[*]-none}" >&2
+}
+
+_acker_untraced() { # COMMAND..: run it without set -x, which would show the salt; the salt is secret
+  local traced=$- status=0
+  { set +x; } 2>/dev/null
+  "$@" || status=$?
+  [[ $traced != *x* ]] || set -x
+  return $status
 }
 
 _acker_xor() { # NAME ID..: store the XOR of distinct ids in a variable
@@ -144,7 +187,7 @@ acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port]
     [[ ${who%%:*} ]] && _acker_options+=(--user "$(printf %b "${who%%:*}")")
     printf -v _acker_password %b "${who#*:}"
   fi
-  _acker_ns=$2 _acker_shards=''
+  _acker_ns=$2 _acker_shards='' _acker_unlisted=()
   if [[ $_acker_owner != "$BASHPID" ]]; then
     _acker_begin
     return
@@ -309,7 +352,7 @@ _acker_call() { # SCRIPT SHARD ARGUMENTS: call a script once; its reply into _ac
   if [[ -z ${_acker_sha[$1]:-} ]]; then
     IFS= read -r -d '' source <"$_acker_home/lua/$1.lua" || [[ -n $source ]] || return
     _acker_source[$1]=$source
-    _acker_sha1 "_acker_sha[$1]" "$source" || return
+    _acker_hash "_acker_sha[$1]" 1 "$source" || return
   fi
   local rest=" 2 $shard ${shard%\"}:meta\"$3"
   _acker_ask "EVALSHA ${_acker_sha[$1]}$rest" && return
@@ -318,15 +361,15 @@ _acker_call() { # SCRIPT SHARD ARGUMENTS: call a script once; its reply into _ac
   _acker_ask "EVAL $source$rest"
 }
 
-_acker_sha1() { # NAME TEXT
+_acker_hash() { # NAME 1|256 TEXT: store the hex digits of its SHA-1 or SHA-256
   local _sum
-  if command -v sha1sum >/dev/null; then
-    _sum=$(printf %s "$2" | sha1sum)
+  if command -v "sha$2sum" >/dev/null; then
+    _sum=$(printf %s "$3" | "sha$2sum")
   else
-    _sum=$(printf %s "$2" | shasum)
+    _sum=$(printf %s "$3" | shasum -a "$2")
   fi
-  [[ ${#_sum} -ge 40 ]] || return
-  printf -v "$1" %s "${_sum:0:40}"
+  [[ $_sum =~ ^[0-9a-f]{40,64} ]] || return
+  printf -v "$1" %s "${BASH_REMATCH[0]}"
 }
 
 _acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
@@ -339,8 +382,14 @@ _acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
   printf -v "$1" %s "$_up"
 }
 
-_acker_config() { # read the configuration from shard 0
-  local i n
+_acker_configured() { # read the configuration if it is unknown
+  [[ -n $_acker_shards ]] || _acker_patiently _acker_config || _acker_fail_now
+}
+
+_acker_config() { _acker_untraced _acker_read_config; }
+
+_acker_read_config() { # read the configuration from shard 0
+  local i n salt='' edges='' name='[A-Za-z0-9_.-]{1,64}'
   _acker_call status 0 '' || return
   _acker_strings "$_acker_reply"
   _acker_shards='' _acker_resharding=''
@@ -351,12 +400,18 @@ _acker_config() { # read the configuration from shard 0
       buckets) _acker_buckets=${_acker_found[i + 1]} ;;
       tick_ms) _acker_tick=${_acker_found[i + 1]} ;;
       reshard) _acker_resharding=${_acker_found[i + 1]} ;;
+      edges) edges=${_acker_found[i + 1]} ;;
+      salt) salt=${_acker_found[i + 1]} ;;
     esac
   done
-  if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ ]]; then
+  _acker_reply='' _acker_found=()
+  if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ &&
+    $salt =~ ^[0-9a-f]{32}$ && $edges =~ ^($name(,$name){0,7})?$ ]]; then
     _acker_shards='' _acker_fault=SCHEMA _acker_said="acker:{$_acker_ns:0}:meta has been tampered with"
     return 1
   fi
+  _acker_salt=$salt _acker_low=$((${#edges} ? (1 << 55) - 1 : 9223372036854775807))
+  IFS=, read -r -a _acker_named <<<"$edges"
 }
 
 _acker_patiently() { # COMMAND..: retry an idempotent command until it is answered
@@ -671,7 +726,7 @@ _acker_apply_batch() {
   fi
   [[ -n $_acker_lane ]] || _acker_new_lane || return
   for turn in first second; do
-    [[ -n $_acker_shards ]] || _acker_patiently _acker_config || { _acker_fail_now; return; }
+    _acker_configured || return
     _acker_pack
     for ((i = 0; i < ${#_acker_argv[@]}; i++)); do
       _acker_apply_part "$i" && continue
@@ -698,7 +753,7 @@ _acker_apply_part() { # I: retry call I until it is answered, or a retry is not 
   local begun now pause=20 digest horizon seq=$((_acker_seq + 1)) i=$1 ACKER_TIMEOUT=$ACKER_TIMEOUT
   _acker_seq=$seq _acker_sent=0 _acker_fault=REDIS
   _acker_said='cannot compute a digest: sha1sum and shasum are missing, or have failed'
-  _acker_sha1 digest "${_acker_script[i]}${_acker_argv[i]}" || return
+  _acker_hash digest 1 "${_acker_script[i]}${_acker_argv[i]}" || return
   horizon=$(((_acker_buckets - 1) * _acker_tick))
   while :; do
     _acker_now now
@@ -788,20 +843,26 @@ _acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker
 
 # A source
 
-acker_track() { # TASK SOURCE_ID [COUNT]: begin a tree; the ids of its first messages into ACKER_MESSAGES
+acker_track() { # TASK SOURCE_ID [COUNT] [--edge NAME]: begin a tree; the ids of its first messages into ACKER_MESSAGES
+  # NAME is the edge that the messages travel on.
   local IFS=$' \t\n'
-  local count=${3:-1} ids id sum
+  local count ids id sum code rest edge key
   ACKER_MESSAGES=() ACKER_ANCHOR=''
-  _acker_here && acker_flush || return
+  _acker_here && acker_flush && _acker_split --edge "${@:3}" || return
+  count=${rest[0]:-1}
   if ! [[ $count =~ ^[0-9]{1,4}$ ]]; then
     _acker_error REFUSED "a tree has 0 to 9999 first messages, not $count"
     return
   fi
+  _acker_configured && _acker_code code "$edge" || return
   while :; do
     _acker_draw $((10#$count + 1)) || return
-    ids=("${_acker_ids[@]:1}") ACKER_ANCHOR=$((_acker_ids[0] >> 1)) sum=0
+    ACKER_ANCHOR=$((_acker_ids[0] >> 1)) ids=() sum=0
+    for id in "${_acker_ids[@]:1}"; do
+      ((id &= _acker_low)) || continue 2
+      ids+=($((id | code))) sum=$((sum ^ id))
+    done
     # A tree whose ids cancel would be complete immediately.
-    for id in ${ids[@]+"${ids[@]}"}; do sum=$((sum ^ id)); done
     ((ACKER_ANCHOR && (sum || !${#ids[@]}))) && break
   done
   acker_batch "$1" && acker_row track "$ACKER_ANCHOR" "${2:-}" ${ids[@]+"${ids[@]}"} && acker_apply || return
@@ -817,13 +878,31 @@ acker_track() { # TASK SOURCE_ID [COUNT]: begin a tree; the ids of its first mes
   for id in ${ids[@]+"${ids[@]}"}; do ACKER_MESSAGES+=("$ACKER_ANCHOR:$id"); done
 }
 
+_acker_split() { # OPTIONS ARGUMENT..: the options --edge NAME and --key TEXT into `edge` and `key`, others into `rest`
+  local allowed=$1
+  rest=() edge='' key=() # key is an array, because a key may be empty
+  shift
+  while (($#)); do
+    case $1 in
+      --*)
+        if [[ " $allowed " != *" $1 "* || $# -eq 1 ]]; then
+          _acker_error REFUSED "the options are $allowed, each with a text, not $1"
+          return
+        elif [[ $1 == --edge ]]; then edge=$2; else key=("$2"); fi
+        shift 2
+        ;;
+      *) rest+=("$1") && shift ;;
+    esac
+  done
+}
+
 acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
   local IFS=$' \t\n'
   local anchor argument='' turn
   _acker_here && _acker_anchor anchor "${1:-}" || return
   _acker_bytes argument "$anchor"
   for turn in first second; do
-    [[ -n $_acker_shards ]] || _acker_patiently _acker_config || { _acker_fail_now; return; }
+    _acker_configured || return
     local shard=$anchor
     ((anchor & _acker_IN_BLOCK)) && shard=$((anchor >> 12))
     if _acker_patiently _acker_call show $((shard & (_acker_shards - 1))) " \"$argument\""; then
@@ -838,7 +917,7 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
 }
 
 acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
-  # acker_take deletes these entries.
+  # An outcome is the ten fields of acker_handle, separated by tabs. acker_take deletes these entries.
   local IFS=$' \t\n'
   local LC_ALL=C shard shards key
   ACKER_OUTCOMES=() _acker_entries=()
@@ -847,6 +926,7 @@ acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to CO
     _acker_error REFUSED "count must be a number of entries, 1 to 999999, not $2"
     return
   fi
+  _acker_configured || return
   key="acker:{$_acker_ns:0}:meta"
   _acker_patiently _acker_ask "HGET $key shards" || { _acker_fail_now; return; }
   shards=1
@@ -872,7 +952,7 @@ _acker_read_entries() { # SHARD: parse the entries in _acker_reply
       i=$((i + 1))
     fi
     case ${items[i]} in
-      verdict | reason | rows | block | label | age | slots | failed | nacked)
+      verdict | reason | rows | block | label | age | slots | failed | nacked | cause | idle | residuals)
         _acker_decode "fields[${items[i]}]" "${items[i + 1]}"
         ;;
     esac
@@ -881,13 +961,17 @@ _acker_read_entries() { # SHARD: parse the entries in _acker_reply
 }
 
 _acker_read_entry() { # add the outcomes of `fields`, one for each tree
-  local said=${fields[verdict]} reason=${fields[reason]} i slot base slots age=${fields[age]:-} parts holes lost
+  local said=${fields[verdict]} reason=${fields[reason]} i slot base slots age=${fields[age]:-} parts holes ends=()
   if [[ -z ${fields[block]:-} ]]; then
     _acker_json "${fields[rows]}"
-    for ((i = 1; i + 4 < ${#parts[@]}; i += 6)); do
-      age=${parts[i + 3]//,/}
+    # The row of an expired tree has a text more than others.
+    [[ $reason == expired ]] && slots=8 || slots=6
+    for ((i = 1; i + 4 < ${#parts[@]}; i += slots)); do
       [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
-      _acker_outcome "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${parts[i + 4]}"
+      age=${parts[i + 3]//,/}
+      ends=("${parts[i + 4]}")
+      ((slots == 6)) || ends=('' "${parts[i + 4]}" "${parts[i + 6]}" "${parts[i + 7]//[!0-9]/}")
+      _acker_outcome "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${ends[@]}"
     done
     return 0
   fi
@@ -900,14 +984,18 @@ _acker_read_entry() { # add the outcomes of `fields`, one for each tree
     done
     return 0
   fi
-  holes=${fields[failed]:-} lost=${fields[nacked]:-} slots=${fields[slots]:-0}
-  holes=",${holes//[][]/}," lost=",${lost//[][]/},"
+  holes=${fields[failed]:-} parts=${fields[nacked]:-} slots=${fields[slots]:-0}
+  holes=",${holes//[][]/},"
+  i=0
+  for slot in ${parts//[!0-9]/ }; do ends[slot]=${fields[residuals]:16*i++:16}; done
   for ((slot = 0; slot < slots; slot++)); do
     [[ $holes == *",$slot,"* ]] && continue # it was nacked when it failed
-    if [[ ${fields[verdict]} == mixed ]]; then
-      said=ack reason=completed
-      [[ $lost == *",$slot,"* ]] && said=nack reason=expired
+    if [[ -n ${ends[slot]:-} ]]; then
+      _acker_outcome nack expired $((base | slot)) "$age" "${fields[label]}" '' \
+        "${fields[cause]:-}" "${ends[slot]}" "${fields[idle]:-}"
+      continue
     fi
+    [[ ${fields[verdict]} == mixed ]] && said=ack reason=completed
     _acker_outcome "$said" "$reason" $((base | slot)) "$age" "${fields[label]}" ''
   done
 }
@@ -923,9 +1011,16 @@ _acker_json() { # TEXT: split it at its quotes into `parts`: texts outside and i
   done
 }
 
-_acker_outcome() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY: none of them contains a tab
-  local IFS=$'\t'
-  ACKER_OUTCOMES+=("$*")
+_acker_outcome() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY [CAUSE RESIDUAL IDLE_MS]: none of them contains a tab
+  local IFS=, k names=() words
+  if [[ ${8:-} =~ ^[0-9a-f]{16}$ ]]; then
+    for k in ${_acker_named[@]+"${!_acker_named[@]}"}; do
+      ((16#$8 >> (55 + k) & 1)) && names+=("${_acker_named[k]}")
+    done
+  fi
+  words=("${@:1:6}" "${7:-}" "${8:-}" "${9:-0}" "${names[*]-}")
+  IFS=$'\t'
+  ACKER_OUTCOMES+=("${words[*]}")
 }
 
 acker_take() { # TASK: delete the entries of the last acker_read, after they were handled
@@ -948,7 +1043,11 @@ acker_take() { # TASK: delete the entries of the last acker_read, after they wer
   _acker_entries=()
 }
 
-acker_handle() { # TASK COMMAND..: run COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID WHY for each waiting outcome
+acker_handle() { # TASK COMMAND..: run COMMAND.. with the fields of each waiting outcome, which are
+  #   VERDICT REASON ANCHOR AGE SOURCE_ID WHY CAUSE RESIDUAL IDLE_MS EDGES
+  # The last four describe a tree that expired: idle or deadline, the XOR of the ids of its outstanding messages
+  # (16 hex digits), the ms since its last row, and the edges with an odd number of outstanding messages,
+  # separated by commas. For other trees they are '', '', 0 and ''.
   # The command sees these local variables, so their names must not collide with its own.
   local _acker_for=${1:-} _acker_each _acker_words _acker_these _acker_all_said
   shift
@@ -956,9 +1055,11 @@ acker_handle() { # TASK COMMAND..: run COMMAND.. VERDICT REASON ANCHOR AGE SOURC
     ((${#_acker_entries[@]})) || return 0
     _acker_these=("${_acker_entries[@]}") _acker_all_said=(${ACKER_OUTCOMES[@]+"${ACKER_OUTCOMES[@]}"})
     for _acker_each in ${_acker_all_said[@]+"${_acker_all_said[@]}"}; do
-      IFS=$'\t' read -r -a _acker_words <<<"$_acker_each"
+      # Tabs are blanks to `read`: it would skip empty fields.
+      _acker_each=${_acker_each//$'\t'/$'\037'}
+      IFS=$'\037' read -r -a _acker_words <<<"$_acker_each"
       # An entry with an outcome that was not handled is not taken, and is read again later.
-      "$@" "${_acker_words[@]:0:5}" "${_acker_words[5]:-}" || return
+      "$@" "${_acker_words[@]:0:9}" "${_acker_words[9]:-}" || return
     done
     _acker_entries=("${_acker_these[@]}")
     acker_take "$_acker_for" || return
@@ -971,7 +1072,7 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
   local IFS=$' \t\n'
   local message pair anchor tuple seen=' ' own
   _acker_here || return
-  _acker_inputs=() _acker_edges=() _acker_state='closed'
+  _acker_inputs=() _acker_edges=() _acker_codes=() _acker_keys=() _acker_state='closed'
   for message; do
     own=' '
     while [[ -n ${message//[ $'\t']/} ]]; do
@@ -999,17 +1100,20 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
   _acker_state=open
 }
 
-acker_emit() { # [PLACE..]: a message id into ACKER_MESSAGE, caused by all inputs, by some, or by none (-)
-  # Places are numbered from 0.
+acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_MESSAGE
+  # The message is caused by all inputs, by some, or by none (-); places are numbered from 0. NAME is the edge
+  # that it travels on. With --key the id is derived, so the same message processed again has the same children.
   local IFS=$' \t\n'
-  local places=("$@") place anchor pair i sorted=()
+  local place places texts=() rest edge key code i attempt=0
   ACKER_MESSAGE=''
   _acker_open_work || return
   # Broken until the id is drawn: a script that continues without an id must not ack, because no row would
   # count that message.
   _acker_state=broken
-  (($#)) || places=("${!_acker_inputs[@]}")
-  [[ $* == - ]] && places=()
+  _acker_split '--edge --key' "$@" || return
+  places=(${rest[@]+"${rest[@]}"})
+  ((${#rest[@]})) || places=("${!_acker_inputs[@]}")
+  [[ ${rest[*]-} == - ]] && places=()
   local -A distinct=() ids=()
   for place in ${places[@]+"${places[@]}"}; do
     if ! [[ $place =~ ^(0|[1-9][0-9]{0,4})$ && -n ${_acker_inputs[place]:-} && -z ${distinct[$place]:-} ]]; then
@@ -1018,27 +1122,80 @@ acker_emit() { # [PLACE..]: a message id into ACKER_MESSAGE, caused by all input
     fi
     distinct[$place]=1
   done
+  if ((${#key[@]})) && [[ -n ${_acker_keys[=$key]:-} ]]; then
+    _acker_error REFUSED "key $key was used before; give each message that this one causes a key of its own"
+    return
+  fi
+  _acker_configured && _acker_code code "$edge" || return
+  _acker_anchored ${places[@]+"${places[@]}"}
   while :; do
-    _acker_draw ${#places[@]} || { _acker_error REDIS 'od cannot read /dev/urandom'; return; }
+    if ((${#key[@]})); then
+      _acker_untraced _acker_derive "$key" "$attempt" ||
+        { _acker_error REDIS 'cannot compute a SHA-256: sha256sum and shasum are missing, or have failed'; return; }
+    else
+      _acker_draw ${#places[@]} "$_acker_low" || { _acker_error REDIS 'od cannot read /dev/urandom'; return; }
+    fi
     ids=()
     for ((i = 0; i < ${#places[@]}; i++)); do
-      for pair in ${_acker_inputs[places[i]]}; do
-        anchor=${pair%:*}
-        ids[$anchor]=$((${ids[$anchor]:-0} ^ _acker_ids[i]))
+      for place in ${_acker_inputs[places[i]]}; do
+        place=${place%:*}
+        ids[$place]=$((${ids[$place]:-0} ^ _acker_ids[i]))
       done
     done
-    [[ " ${ids[*]} " == *' 0 '* ]] || break # edges that cancel, with probability 2^-63
+    [[ " ${ids[*]} " == *' 0 '* ]] || break # edge ids that cancel, with probability 2^-55
+    attempt=$((attempt + 1))
   done
-  # From here on the edges are in the rows, even if the script does not send the message.
+  ((${#key[@]} == 0)) || _acker_keys[=$key]=used
+  # From here on the edge ids are in the rows, even if the script does not send the message.
   for ((i = 0; i < ${#places[@]}; i++)); do
     _acker_edges[places[i]]=$((_acker_edges[places[i]] ^ _acker_ids[i]))
   done
-  for anchor in "${!ids[@]}"; do
-    for ((i = ${#sorted[@]}; i > 0 && sorted[i - 1] > anchor; i--)); do sorted[i]=${sorted[i - 1]}; done
-    sorted[i]=$anchor
-  done
-  for anchor in ${sorted[@]+"${sorted[@]}"}; do ACKER_MESSAGE+="${ACKER_MESSAGE:+,}$anchor:${ids[$anchor]}"; done
+  ((code == 0)) || _acker_carry "$code"
+  texts=()
+  for i in "${!ids[@]}"; do texts+=("$i:${ids[$i]}"); done
+  _acker_format ACKER_MESSAGE ${texts[@]+"${texts[@]}"}
   _acker_state=open
+}
+
+_acker_anchored() { # PLACE..: the inputs that belong to trees into `places`, and their texts into `texts`
+  local place text
+  places=() texts=()
+  for place; do
+    [[ ${_acker_inputs[place]} == *:* ]] || continue
+    places+=("$place")
+    ((${#key[@]} == 0)) || _acker_format text ${_acker_inputs[place]}
+    texts+=("${text-}")
+  done
+}
+
+_acker_carry() { # CODE: add it to `ids`, and in each tree to the edge id of the input with the least id
+  local place pair anchor
+  local -A least=()
+  for place in "${places[@]}"; do
+    for pair in ${_acker_inputs[place]}; do
+      anchor=${pair%:*}
+      if [[ -z ${least[$anchor]:-} || ${pair#*:} -lt ${least[$anchor]#*:} ]]; then
+        least[$anchor]=$place:${pair#*:}
+      fi
+    done
+  done
+  for anchor in "${!least[@]}"; do
+    place=${least[$anchor]%:*}:$anchor
+    _acker_codes[$place]=$((${_acker_codes[$place]:-0} ^ $1))
+    ids[$anchor]=$((${ids[$anchor]} | $1))
+  done
+}
+
+_acker_format() { # NAME PAIR..: store the text of a message id, its pairs in the order of the anchors
+  local IFS=, _pair _i _sorted=()
+  for _pair in "${@:2}"; do
+    for ((_i = ${#_sorted[@]}; _i > 0; _i--)); do
+      [[ ${_sorted[_i - 1]%:*} -gt ${_pair%:*} ]] || break
+      _sorted[_i]=${_sorted[_i - 1]}
+    done
+    _sorted[_i]=$_pair
+  done
+  printf -v "$1" %s "${_sorted[*]-}"
 }
 
 acker_ack() { # ack the inputs; emit before
@@ -1093,7 +1250,7 @@ _acker_end() { # FLAGS WHY
     for pair in ${_acker_inputs[i]}; do
       anchor=${pair%:*}
       [[ -n ${of[$anchor]:-} ]] || order+=("$anchor")
-      of[$anchor]=$((${of[$anchor]:-0} ^ ${pair#*:} ^ _acker_edges[i]))
+      of[$anchor]=$((${of[$anchor]:-0} ^ ${pair#*:} ^ _acker_edges[i] ^ ${_acker_codes[$i:$anchor]:-0}))
     done
   done
   for anchor in ${order[@]+"${order[@]}"}; do

@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +153,9 @@ class Driver:
             return _error_of(said)
         found = []
         for line in self.shell.listen():
-            verdict, reason, anchor, age, source, why = line.split("\t")
-            found.append([verdict, reason, anchor, source, why, int(age)])
+            verdict, reason, anchor, age, source, why, *end, idle, edges = line.split("\t")
+            names = edges.split(",") if edges else []
+            found.append([verdict, reason, anchor, source, why, int(age), *end, int(idle), names])
         return {"outcomes": found}
 
     def _on_take(self, task: str) -> Any:
@@ -165,19 +168,28 @@ class Driver:
             return _error_of(said)
         return {"tree": {"anchor": anchor} if said[1] == "yes" else None}
 
-    def _on_track(self, task: str, source_id: str, emit: int) -> Any:
+    def _on_track(self, task: str, source_id: str, emit: int, edge: str = "") -> Any:
         said = self.shell.ask(
-            f"{_words('acker_track', task, source_id, emit)}; "
+            f"{_words('acker_track', task, source_id, emit, '--edge', edge)}; "
             '_answer ${ACKER_MESSAGES[@]+"${ACKER_MESSAGES[@]}"}'
         )
         return _error_of(said) if said[0] == "error" else {"emitted": said[1:]}
 
     def _on_work(
-        self, inputs: list[str], emit: list[list[int]], end: str, why: str, flush: bool
+        self,
+        inputs: list[str],
+        emit: list[list[int]],
+        end: str,
+        why: str,
+        flush: bool,
+        edges: Sequence[str] = (),
+        keys: Sequence[str | None] = (),
     ) -> Any:
         steps = [_words("acker_process", *inputs), "_e=()"]
-        for places in emit:
-            steps.append(_words("acker_emit", *(map(str, places) if places else "-")))
+        for places, edge, key in zip_longest(emit, edges, keys):
+            given = [*(places or "-"), "--edge", edge or ""]
+            given += [] if key is None else ["--key", key]
+            steps.append(_words("acker_emit", *given))
             steps.append('_e+=("$ACKER_MESSAGE")')
         ends = {"ack": "acker_ack", "fail": _words("acker_fail", why), "touch": "acker_touch"}
         ends["late"] = "acker_ack && acker_emit 0"

@@ -21,7 +21,7 @@ import (
 )
 
 type request struct {
-	Op, Namespace, Task, Producer, Seq, Digest, End, Why, Anchor string
+	Op, Namespace, Task, Producer, Seq, Digest, End, Why, Anchor, Edge string
 
 	Nodes     []string
 	Cluster   bool
@@ -31,6 +31,8 @@ type request struct {
 	SourceID  string `json:"source_id"`
 	Rows      json.RawMessage
 	Inputs    []string
+	Edges     []string
+	Keys      []*string
 	Emit      json.RawMessage
 	Flush     bool
 	Batch     int
@@ -131,7 +133,7 @@ func serve(line []byte) (interface{}, error) {
 		if err := json.Unmarshal(asked.Emit, &count); err != nil {
 			return nil, err
 		}
-		tree, err := client.Track(ctx, asked.Task, asked.SourceID, count)
+		tree, err := client.Track(ctx, asked.Task, asked.SourceID, count, acker.Edge(asked.Edge))
 		return object{"emitted": tree.Messages}, err
 	case "work":
 		return work(asked)
@@ -225,7 +227,14 @@ func work(asked request) (interface{}, error) {
 	}
 	emitted := make([]string, len(emit))
 	for i, places := range emit {
-		if emitted[i], err = processing.EmitFrom(places...); err != nil {
+		var options []acker.EmitOption
+		if asked.Edges != nil {
+			options = append(options, acker.Edge(asked.Edges[i]))
+		}
+		if asked.Keys != nil && asked.Keys[i] != nil {
+			options = append(options, acker.Key(*asked.Keys[i]))
+		}
+		if emitted[i], err = processing.EmitFrom(places, options...); err != nil {
 			return nil, err
 		}
 	}
@@ -238,7 +247,7 @@ func work(asked request) (interface{}, error) {
 		err = processing.Touch(ctx)
 	case "late":
 		if err = processing.Ack(ctx); err == nil {
-			_, err = processing.EmitFrom(0)
+			_, err = processing.EmitFrom([]int{0})
 		}
 	}
 	if err == nil && asked.Flush {
@@ -340,8 +349,14 @@ func said(entries []acker.Entry) object {
 	for _, entry := range entries {
 		for _, one := range entry.Outcomes {
 			anchor := strconv.FormatUint(one.Anchor, 10)
-			found = append(found,
-				[]interface{}{one.Verdict, one.Reason, anchor, one.SourceID, one.Why, one.AgeMs})
+			residual := ""
+			if one.Cause != "" {
+				residual = fmt.Sprintf("%016x", one.Residual)
+			}
+			found = append(found, []interface{}{
+				one.Verdict, one.Reason, anchor, one.SourceID, one.Why, one.AgeMs,
+				one.Cause, residual, one.IdleMs, append([]string{}, one.Edges...),
+			})
 		}
 	}
 	return object{"outcomes": found}

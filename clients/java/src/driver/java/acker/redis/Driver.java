@@ -114,7 +114,10 @@ final class Driver {
         for (Outcomes.Entry entry : entries) {
             for (Outcome each : entry.outcomes()) {
                 found.add("[" + quoted(each.verdict()) + "," + quoted(each.reason()) + ",\"" + each.anchor() + "\","
-                        + quoted(each.sourceId()) + "," + quoted(each.why()) + "," + each.ageMs() + "]");
+                        + quoted(each.sourceId()) + "," + quoted(each.why()) + "," + each.ageMs() + ","
+                        + quoted(each.cause()) + ",\""
+                        + (each.cause().isEmpty() ? "" : String.format("%016x", each.residual())) + "\","
+                        + each.idleMs() + "," + strings(each.edges()) + "]");
             }
         }
         return "{\"outcomes\":[" + String.join(",", found) + "]}";
@@ -129,15 +132,21 @@ final class Driver {
 
     private String track(Map<String, Object> asked) {
         int count = ((Long) asked.get("emit")).intValue();
-        return emitted(acker.track(text(asked, "task"), text(asked, "source_id"), count).messages());
+        String edge = (String) asked.getOrDefault("edge", "");
+        return emitted(acker.track(text(asked, "task"), text(asked, "source_id"), count, edge).messages());
     }
 
     private String work(Map<String, Object> asked) {
         Processing work = producer.process(texts(asked, "inputs").toArray(new String[0]));
         List<String> emitted = new ArrayList<>();
+        List<String> edges = texts(asked, "edges");
+        List<?> keys = list(asked, "keys");
         for (Object each : list(asked, "emit")) {
             int[] places = ((List<?>) each).stream().mapToInt(place -> ((Long) place).intValue()).toArray();
-            emitted.add(work.emitFrom(places));
+            int i = emitted.size();
+            Child child = new Child().withEdge(edges.isEmpty() ? "" : edges.get(i));
+            if (!keys.isEmpty()) child = child.withKey((String) keys.get(i));
+            emitted.add(work.emitFrom(child, places));
         }
         switch (text(asked, "end")) {
             case "ack" -> work.ack();
@@ -220,7 +229,11 @@ final class Driver {
     }
 
     private static String emitted(List<String> texts) {
-        return "{\"emitted\":[" + String.join(",", texts.stream().map(Driver::quoted).toList()) + "]}";
+        return "{\"emitted\":" + strings(texts) + "}";
+    }
+
+    private static String strings(List<String> texts) {
+        return "[" + String.join(",", texts.stream().map(Driver::quoted).toList()) + "]";
     }
 
     private static String ids(List<Long> ids) {

@@ -9,6 +9,8 @@ import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Supplier;
 import java.util.stream.LongStream;
@@ -35,8 +37,11 @@ public final class Acker {
 
     private volatile Config known;
 
+    /** Unlisted edges that the program has named: each is logged once. */
+    private final Set<String> unlisted = ConcurrentHashMap.newKeySet();
+
     /** Configuration of the namespace; {@code reshard} is {@code ""} unless it is resharding. */
-    record Config(int shards, int buckets, long tickMs, String reshard) {
+    record Config(int shards, int buckets, long tickMs, String reshard, IdMaker ids) {
         /** Returns for how long a fence holds at least. */
         long fenceMs() {
             return (buckets - 1) * tickMs;
@@ -68,11 +73,23 @@ public final class Acker {
      * @throws AckerException {@code OVERFLOW} if the tree was nacked immediately: send none of its messages
      */
     public Tree track(String task, String sourceId, int messages) {
+        return track(task, sourceId, messages, "");
+    }
+
+    /**
+     * Begins a tree whose first messages travel on an edge of the namespace: if one of them is missing when the
+     * tree expires, the verdict names the edge.
+     *
+     * @param edge the name of the edge, or empty
+     * @throws AckerException {@code OVERFLOW} if the tree was nacked immediately: send none of its messages
+     */
+    public Tree track(String task, String sourceId, int messages, String edge) {
         if (messages < 0) throw AckerException.refused("a tree has 0 or more first messages, not %d", messages);
+        Batch batch = new Batch(task);
+        Ids.text("source id", sourceId, 1); // refuse invalid input before the configuration is read
         long anchor = Ids.newAnchor();
-        long[] ids = distinct(messages);
-        Batch batch = new Batch(task).track(anchor, sourceId, ids);
-        Applied applied = apply(batch);
+        long[] ids = newTupleIds(messages, edge);
+        Applied applied = apply(batch.track(anchor, sourceId, ids));
         // The reply that was lost said whether a repeat was rejected. No message of the tree was sent yet,
         // so a tree that does not exist was nacked.
         boolean nacked = applied.repeated() && messages > 0 && show(anchor) == null;
@@ -106,6 +123,25 @@ public final class Acker {
         return block;
     }
 
+    /**
+     * Draws distinct ids for messages that travel on an edge, for {@link Batch}. Their XOR is not zero.
+     *
+     * @param edge the name of the edge, or empty
+     */
+    public long[] newTupleIds(int count, String edge) {
+        IdMaker maker = ids();
+        long code = maker.code(edge);
+        while (true) {
+            long[] drawn = maker.draw(count);
+            long delta = 0;
+            for (long id : drawn) delta ^= id;
+            // A tree with delta zero would be complete immediately, and two messages with one id would cancel.
+            if (count == 0 || (delta != 0 && LongStream.of(drawn).distinct().count() == count)) {
+                return LongStream.of(drawn).map(id -> id | code).toArray();
+            }
+        }
+    }
+
     /** Returns the reader of a source's verdicts. */
     public Outcomes outcomes(String task) {
         return new Outcomes(this, task);
@@ -122,7 +158,7 @@ public final class Acker {
                 rows.subList(from, Math.min(rows.size(), from + ROWS_AT_ONCE)).forEach(batch::add);
                 apply(batch);
             }
-        }, messages);
+        }, this::ids, messages);
     }
 
     // Any program
@@ -212,6 +248,10 @@ public final class Acker {
 
     int shards() {
         return config().shards;
+    }
+
+    IdMaker ids() {
+        return config().ids;
     }
 
     /** Returns the prefix of all keys of a shard, with the hash tag that decides its node. */
@@ -327,10 +367,11 @@ public final class Acker {
         for (int i = 0; i < flat.size(); i += 2) meta.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
         try {
             Config config = new Config(Integer.parseInt(meta.get("shards")), Integer.parseInt(meta.get("buckets")),
-                    Long.parseLong(meta.get("tick_ms")), meta.getOrDefault("reshard", ""));
+                    Long.parseLong(meta.get("tick_ms")), meta.getOrDefault("reshard", ""),
+                    new IdMaker(meta.getOrDefault("edges", ""), meta.getOrDefault("salt", ""), unlisted));
             known = config;
             return config;
-        } catch (NumberFormatException error) {
+        } catch (IllegalArgumentException error) {
             throw new AckerException("SCHEMA", shard(0) + ":meta has been tampered with");
         }
     }
@@ -344,16 +385,6 @@ public final class Acker {
     private void giveBack(Batch.Lane lane) {
         synchronized (lanes) {
             lanes.push(lane);
-        }
-    }
-
-    private static long[] distinct(int count) {
-        while (true) {
-            long[] ids = Ids.newTupleIds(count);
-            long delta = 0;
-            for (long id : ids) delta ^= id;
-            // A tree with delta zero would be complete immediately. Two equal ids have a probability of 2^-63.
-            if (count == 0 || delta != 0) return ids;
         }
     }
 

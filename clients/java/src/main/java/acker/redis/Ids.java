@@ -10,6 +10,7 @@ import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.regex.Pattern;
 
 /**
@@ -47,15 +48,23 @@ public final class Ids {
         }
     }
 
-    /** Returns tuple ids or edge ids, each 1 to 2^63-1, from the system's random source. */
+    /**
+     * Returns tuple ids or edge ids, each 1 to 2^63-1, from the system's random source. In a namespace with
+     * edges use {@link Acker#newTupleIds}.
+     */
     public static long[] newTupleIds(int count) {
+        return draw(count, TUPLE_MAX);
+    }
+
+    /** Returns random numbers of the bits in {@code mask}, none of them 0. */
+    static long[] draw(int count, long mask) {
         byte[] drawn = new byte[8 * count];
         RANDOM.nextBytes(drawn);
         long[] ids = new long[count];
         ByteBuffer.wrap(drawn).asLongBuffer().get(ids);
         for (int i = 0; i < count; i++) {
-            ids[i] &= TUPLE_MAX;
-            if (ids[i] == 0) return newTupleIds(count);
+            ids[i] &= mask;
+            if (ids[i] == 0) return draw(count, mask);
         }
         return ids;
     }
@@ -65,13 +74,18 @@ public final class Ids {
      * run tracks the same block. One of the parts must identify the attempt.
      */
     public static long blockNumber(Object... identity) {
+        return hash(Arrays.stream(identity)
+                .map(part -> String.valueOf(part).getBytes(StandardCharsets.UTF_8)).toList()) >>> 14;
+    }
+
+    /** Returns the first 8 bytes of the SHA-256 of some parts, each after its length. */
+    static long hash(List<byte[]> parts) {
         MessageDigest digest = sha256();
-        for (Object part : identity) {
-            byte[] text = String.valueOf(part).getBytes(StandardCharsets.UTF_8);
-            digest.update((text.length + ":").getBytes(StandardCharsets.US_ASCII));
-            digest.update(text);
+        for (byte[] part : parts) {
+            digest.update((part.length + ":").getBytes(StandardCharsets.US_ASCII));
+            digest.update(part);
         }
-        return ByteBuffer.wrap(digest.digest()).getLong() >>> 14;
+        return ByteBuffer.wrap(digest.digest()).getLong();
     }
 
     /** Returns the anchor of a tree in a block. */
@@ -169,8 +183,7 @@ public final class Ids {
 
     /** Returns the UTF-8 of a source id, label or why; refuses a text that the scripts would refuse. */
     static byte[] text(String kind, String text, int least) {
-        byte[] data = utf8(text);
-        if (data == null) throw AckerException.refused("a %s is text that UTF-8 can encode", kind);
+        byte[] data = utf8(kind, text);
         if (data.length < least || data.length > MAX_TEXT) {
             throw AckerException.refused("a %s has %d to %d bytes, this one %d", kind, least, MAX_TEXT, data.length);
         }
@@ -197,17 +210,17 @@ public final class Ids {
         return short_.toString();
     }
 
-    /** Returns the UTF-8 of a text; null for half a surrogate pair, which getBytes would replace by a question mark. */
-    private static byte[] utf8(String text) {
-        if (text == null) return null;
+    /** Returns the UTF-8 of a text; refuses half a surrogate pair, which getBytes would replace by a question mark. */
+    static byte[] utf8(String kind, String text) {
         try {
+            if (text == null) throw new CharacterCodingException();
             ByteBuffer data = StandardCharsets.UTF_8.newEncoder().onMalformedInput(CodingErrorAction.REPORT)
                     .onUnmappableCharacter(CodingErrorAction.REPORT).encode(CharBuffer.wrap(text));
             byte[] bytes = new byte[data.remaining()];
             data.get(bytes);
             return bytes;
         } catch (CharacterCodingException error) {
-            return null;
+            throw AckerException.refused("a %s is text that UTF-8 can encode", kind);
         }
     }
 

@@ -99,19 +99,33 @@ public final class Outcomes {
         return handled;
     }
 
-    private static List<Outcome> loose(Map<String, String> fields) {
+    private List<Outcome> loose(Map<String, String> fields) {
         List<Outcome> outcomes = new ArrayList<>();
+        String reason = fields.get("reason");
         for (Object each : (List<?>) Json.parse(fields.get("rows"))) {
             List<?> row = (List<?>) each;
-            outcomes.add(new Outcome(fields.get("verdict"), fields.get("reason"),
-                    Long.parseUnsignedLong((String) row.get(0), 16), (String) row.get(1), (String) row.get(3),
-                    (Long) row.get(2)));
+            long anchor = hex(row.get(0));
+            String sourceId = (String) row.get(1);
+            long age = (Long) row.get(2);
+            String text = (String) row.get(3);
+            outcomes.add(reason.equals("expired")
+                    ? expired(anchor, sourceId, age, text, hex(row.get(4)), (Long) row.get(5))
+                    : new Outcome(fields.get("verdict"), reason, anchor, sourceId, text, age));
         }
         return outcomes;
     }
 
+    private Outcome expired(long anchor, String sourceId, long age, String cause, long residual, long idle) {
+        List<String> edges = acker.ids().edgesOf(residual);
+        return new Outcome("nack", "expired", anchor, sourceId, "", age, cause, residual, idle, edges);
+    }
+
+    private static long hex(Object digits) {
+        return Long.parseUnsignedLong((String) digits, 16);
+    }
+
     /** Returns the single verdicts of a block's entry, slot by slot. */
-    private static List<Outcome> block(Map<String, String> fields) {
+    private List<Outcome> block(Map<String, String> fields) {
         String verdict = fields.get("verdict");
         String reason = fields.get("reason");
         String label = fields.get("label");
@@ -127,15 +141,20 @@ public final class Outcomes {
             return outcomes;
         }
         Set<Object> failed = new HashSet<>((List<?>) Json.parse(fields.getOrDefault("failed", "[]")));
-        Set<Object> nacked = new HashSet<>((List<?>) Json.parse(fields.getOrDefault("nacked", "[]")));
+        List<?> nacked = (List<?>) Json.parse(fields.getOrDefault("nacked", "[]"));
+        Map<Object, Long> residuals = new HashMap<>();
+        for (int i = 0; i < nacked.size(); i++) {
+            residuals.put(nacked.get(i), hex(fields.get("residuals").substring(16 * i, 16 * i + 16)));
+        }
         boolean mixed = verdict.equals("mixed");
         int slots = Integer.parseInt(fields.get("slots"));
         for (long slot = 0; slot < slots; slot++) {
             if (failed.contains(slot)) continue; // it was nacked when it failed
-            boolean lost = nacked.contains(slot);
-            outcomes.add(new Outcome(mixed ? (lost ? "nack" : "ack") : verdict,
-                    mixed ? (lost ? "expired" : "completed") : reason,
-                    Ids.blockAnchor(block, (int) slot), label, "", age));
+            long anchor = Ids.blockAnchor(block, (int) slot);
+            Long residual = residuals.get(slot);
+            outcomes.add(residual != null
+                    ? expired(anchor, label, age, fields.get("cause"), residual, Long.parseLong(fields.get("idle")))
+                    : new Outcome(mixed ? "ack" : verdict, mixed ? "completed" : reason, anchor, label, "", age));
         }
         return outcomes;
     }

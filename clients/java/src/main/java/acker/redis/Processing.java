@@ -8,13 +8,16 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 
 /**
  * Messages that are processed together, and the messages they caused: usually one input, several for a join.
  *
- * <p>A new message draws an edge id for each of its inputs; the row of an input is its own id XOR its edges.
+ * <p>A new message has an edge id for each of its inputs, and the XOR of them is its id. The row of a tree is
+ * the XOR of the ids of its inputs and of all messages they caused.
  * Call {@link #ack} or {@link #fail} once; a message without either expires. The call closes the message
  * even if it throws, because its rows may have been applied: do not process the message again under new
  * ids, and let its trees expire. Only {@code REFUSED}, {@code FULL} and {@code CLOSED} leave the message
@@ -26,25 +29,31 @@ public final class Processing {
     private static final int MAX_TREES = MAX_TEXT / 40;
 
     private final Consumer<List<Row>> sink;
+    private final Supplier<IdMaker> ids;
     private final List<Map<Long, Long>> inputs = new ArrayList<>();
 
-    /** For each input, the XOR of its edges. */
-    private final long[] edges;
+    /**
+     * For each tree, the XOR of the ids of its inputs and of all messages they caused. One row covers all inputs
+     * of a tree, so it does not matter which input's edge id has the code.
+     */
+    private final Map<Long, Long> deltas = new LinkedHashMap<>();
 
+    private final Set<String> keys = new HashSet<>();
     private String state = "";
 
-    Processing(Consumer<List<Row>> sink, String... messages) {
+    Processing(Consumer<List<Row>> sink, Supplier<IdMaker> ids, String... messages) {
         this.sink = sink;
-        edges = new long[messages.length];
+        this.ids = ids;
         Set<List<Long>> seen = new HashSet<>();
         for (String message : messages) {
-            Map<Long, Long> ids = parse(message);
-            ids.forEach((anchor, id) -> {
+            Map<Long, Long> its = parse(message);
+            its.forEach((anchor, id) -> {
                 if (!seen.add(List.of(anchor, id))) {
                     throw AckerException.refused("message %d:%d is given twice; its rows would cancel", anchor, id);
                 }
+                deltas.merge(anchor, id, (a, b) -> a ^ b);
             });
-            inputs.add(ids);
+            inputs.add(its);
         }
     }
 
@@ -54,36 +63,79 @@ public final class Processing {
      * @return {@code <anchor>:<tuple>}, joined by commas; empty if no input is in a tree
      */
     public String emit() {
-        int[] all = new int[edges.length];
-        for (int i = 0; i < all.length; i++) all[i] = i;
-        return emitFrom(all);
+        return emit(new Child());
+    }
+
+    /** Returns the id of a new message that all inputs caused, on an edge or with a key. */
+    public String emit(Child child) {
+        return emitFrom(child, IntStream.range(0, inputs.size()).toArray());
     }
 
     /** Returns the id of a new message that some inputs caused, by their places from 0; without any: unanchored. */
-    public synchronized String emitFrom(int... places) {
-        checkOpen();
+    public String emitFrom(int... places) {
+        return emitFrom(new Child(), places);
+    }
+
+    /** As {@link #emitFrom(int...)}, on an edge or with a key; a key is used once. */
+    public String emitFrom(Child child, int... places) {
+        IdMaker maker = ids.get(); // may read the configuration
+        long code = maker.code(child.edge());
+        synchronized (this) {
+            checkOpen();
+            List<Map<Long, Long>> parents = parents(places);
+            if (keys.contains(child.key())) {
+                throw AckerException.refused("key %.50s was already used for another message; give each its own",
+                        child.key());
+            }
+            Map<Long, Long> made = child(parents, child.key(), maker);
+            if (child.key() != null) keys.add(child.key());
+            made.replaceAll((anchor, id) -> id | code);
+            made.forEach((anchor, id) -> deltas.merge(anchor, id, (a, b) -> a ^ b));
+            return format(made);
+        }
+    }
+
+    /** Returns the inputs at some places, without those that are in no tree. */
+    private List<Map<Long, Long>> parents(int... places) {
         Set<Integer> distinct = new HashSet<>();
         for (int place : places) {
-            if (place < 0 || place >= edges.length) {
+            if (place < 0 || place >= inputs.size()) {
                 throw AckerException.refused("there is no input %d; inputs are numbered from 0", place);
             }
             if (!distinct.add(place)) throw AckerException.refused("input %d is given twice", place);
         }
-        while (true) {
-            long[] drawn = Ids.newTupleIds(places.length);
-            Map<Long, Long> ids = new TreeMap<>();
-            for (int i = 0; i < places.length; i++) {
-                long edge = drawn[i];
-                inputs.get(places[i]).keySet().forEach(anchor -> ids.merge(anchor, edge, (a, b) -> a ^ b));
+        return IntStream.of(places).mapToObj(inputs::get).filter(each -> !each.isEmpty()).toList();
+    }
+
+    /** Returns the id of a new message in each tree, without a code: the XOR of the edge ids of its inputs. */
+    private static Map<Long, Long> child(List<Map<Long, Long>> parents, String key, IdMaker maker) {
+        for (int n = 0; ; n++) {
+            long[] edges = key == null ? maker.draw(parents.size()) : derived(parents, key, n, maker);
+            Map<Long, Long> made = new TreeMap<>();
+            for (int i = 0; i < edges.length; i++) {
+                long edge = edges[i];
+                parents.get(i).keySet().forEach(anchor -> made.merge(anchor, edge, (a, b) -> a ^ b));
             }
-            if (ids.size() > MAX_TREES) {
+            if (made.size() > MAX_TREES) {
                 throw AckerException.refused("a message belongs to at most %d trees, not %d; emit several, each"
-                        + " anchored to some of the inputs", MAX_TREES, ids.size());
+                        + " anchored to some of the inputs", MAX_TREES, made.size());
             }
-            if (ids.containsValue(0L)) continue; // edges that cancel, probability 2^-63
-            for (int i = 0; i < places.length; i++) edges[places[i]] ^= drawn[i];
-            return format(ids);
+            if (!made.containsValue(0L)) return made; // edges that cancel have a probability of 2^-55
         }
+    }
+
+    /** Returns an edge id for each input, derived from the key and all inputs. */
+    private static long[] derived(List<Map<Long, Long>> parents, String key, int n, IdMaker maker) {
+        List<byte[]> parts = new ArrayList<>();
+        parts.add(Ids.utf8("key", key));
+        parts.add(Replies.bytes(n));
+        List<String> texts = parents.stream().map(each -> format(new TreeMap<>(each))).toList();
+        texts.stream().sorted().forEach(text -> parts.add(Replies.bytes(text)));
+        return texts.stream().mapToLong(text -> {
+            List<byte[]> all = new ArrayList<>(parts);
+            all.add(Replies.bytes(text));
+            return maker.derive("child", all);
+        }).toArray();
     }
 
     /** Acks the messages; emit first. */
@@ -101,7 +153,7 @@ public final class Processing {
         List<Row> rows;
         synchronized (this) {
             checkOpen();
-            rows = rows(Row.TOUCH, "", false);
+            rows = deltas.keySet().stream().map(anchor -> new Row(anchor, 0, Row.TOUCH, "")).toList();
         }
         if (!rows.isEmpty()) sink.accept(rows);
     }
@@ -112,7 +164,10 @@ public final class Processing {
             checkOpen();
             // From here on emit refuses: no row would contain its id.
             state = how;
-            rows = rows(flags, why, true);
+            rows = new ArrayList<>();
+            for (Map.Entry<Long, Long> each : deltas.entrySet()) {
+                rows.add(new Row(each.getKey(), each.getValue(), flags, why));
+            }
         }
         try {
             if (!rows.isEmpty()) sink.accept(rows);
@@ -128,17 +183,6 @@ public final class Processing {
 
     private void checkOpen() {
         if (!state.isEmpty()) throw new AckerException("CLOSED", "this message was " + state + " before");
-    }
-
-    private List<Row> rows(int flags, String why, boolean whole) {
-        Map<Long, Long> deltas = new LinkedHashMap<>();
-        for (int i = 0; i < edges.length; i++) {
-            long edge = edges[i];
-            inputs.get(i).forEach((anchor, id) -> deltas.merge(anchor, whole ? id ^ edge : 0L, (a, b) -> a ^ b));
-        }
-        List<Row> rows = new ArrayList<>();
-        deltas.forEach((anchor, delta) -> rows.add(new Row(anchor, delta, flags, why)));
-        return rows;
     }
 
     /** Returns the ids of a message by anchor, parsed from its text. */

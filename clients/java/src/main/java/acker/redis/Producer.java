@@ -146,7 +146,7 @@ public final class Producer implements AutoCloseable {
 
     /** Begins to process messages, given by their ids as text; ack, fail and touch add rows to this producer. */
     public Processing process(String... messages) {
-        return new Processing(this::add, messages);
+        return new Processing(this::add, acker::ids, messages);
     }
 
     /**

@@ -3,6 +3,7 @@ package acker.redis;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.regex.Pattern;
 
 /**
  * The state of a pending tree.
@@ -14,10 +15,14 @@ import java.util.List;
  * @param why the reason of the failure, or empty
  * @param ageMs time since its first row, or since its block was tracked
  * @param expiring whether the tree will be nacked soon regardless of further rows
+ * @param idleMs time since its last row; in a block, since the last row of the block, to within a tick
  */
 public record TreeState(
         long anchor, String task, String sourceId, long checksum, boolean failed, String why, long ageMs,
-        boolean expiring) {
+        boolean expiring, long idleMs) {
+
+    /** The texts of a loose tree are stored as in JSON, with these two escapes. */
+    private static final Pattern ESCAPED = Pattern.compile("\\\\([\"\\\\])");
 
     /** Returns null if the tree is not pending, or if its block has no such slot. */
     static TreeState parse(long anchor, int buckets, List<?> reply) {
@@ -29,13 +34,16 @@ public record TreeState(
             long checksum = record.getLong();
             boolean failed = (record.get() & 1) != 0;
             long first = milliseconds(record);
+            long last = first + (record.getInt() & 0xffffffffL);
             String task = text(record, record.get() & 0xff);
-            String said = text(record, record.remaining());
+            String said = ESCAPED.matcher(text(record, record.remaining())).replaceAll("$1");
             boolean known = !task.isEmpty();
             return new TreeState(anchor, task, known ? said : "", checksum, failed, known ? "" : said,
-                    now - first, expiring);
+                    now - first, expiring, Math.max(0, now - last));
         }
         long first = milliseconds(record);
+        long last = first + (record.getInt() & 0xffffffffL);
+        record.get(); // flags: whether the deadline has kept the last move out of the newest bucket
         int slots = record.getShort() & 0xffff;
         record.position(record.position() + 8);
         String task = text(record, record.get() & 0xff);
@@ -44,7 +52,8 @@ public record TreeState(
         if (slot >= slots) return null;
         long checksum = ByteBuffer.wrap(Replies.bytes(reply.get(3))).getLong(8 * slot);
         boolean failed = ((List<?>) reply.get(4)).stream().anyMatch(each -> Replies.number(each) == slot);
-        return new TreeState(anchor, task, label, checksum, failed, Replies.text(reply.get(5)), now - first, expiring);
+        return new TreeState(anchor, task, label, checksum, failed, Replies.text(reply.get(5)), now - first, expiring,
+                Math.max(0, now - last));
     }
 
     private static long milliseconds(ByteBuffer record) {

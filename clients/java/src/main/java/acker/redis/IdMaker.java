@@ -1,0 +1,70 @@
+package acker.redis;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.stream.IntStream;
+
+/**
+ * Makes the tuple ids of a namespace: random or derived, with the code of the edge that their messages
+ * travel on. In a namespace with edges, a message on edge k has bit 55 + k, so that the checksum of a
+ * tree that expires tells where a message is missing.
+ */
+final class IdMaker {
+    private static final int EDGE_BIT = 55;
+    private static final int MAX_EDGES = 8;
+    private static final int MAX_UNLISTED = 1000;
+    private static final System.Logger LOG = System.getLogger("acker.redis");
+
+    private final List<String> edges;
+
+    /** The secret of the namespace: never show or log it. */
+    private final String salt;
+
+    /** The unlisted edges that were logged. */
+    private final Set<String> unlisted;
+
+    /** Creates a maker from the configuration; {@code unlisted} belongs to the client. */
+    IdMaker(String edges, String salt, Set<String> unlisted) {
+        this.edges = edges.isEmpty() ? List.of() : List.of(edges.split(",", -1));
+        this.salt = salt;
+        this.unlisted = unlisted;
+        if (this.edges.size() > MAX_EDGES) throw new IllegalArgumentException("more than 8 edges");
+    }
+
+    /** Returns the bit of an edge; 0 for no edge, and for an edge that is not listed, which is logged once. */
+    long code(String edge) {
+        int k = edges.indexOf(edge);
+        if (k >= 0) return 1L << EDGE_BIT + k;
+        if (!edge.isEmpty() && unlisted.size() < MAX_UNLISTED && unlisted.add(edge)) {
+            LOG.log(System.Logger.Level.WARNING,
+                    "the namespace does not list edge " + Ids.clip(edge) + " (it lists "
+                            + (edges.isEmpty() ? "none" : String.join(", ", edges)) + "): verdicts cannot name it");
+        }
+        return 0;
+    }
+
+    /** Returns the edges on which an odd number of messages is outstanding, by a checksum. */
+    List<String> edgesOf(long checksum) {
+        return IntStream.range(0, edges.size()).filter(k -> (checksum >>> EDGE_BIT + k & 1) != 0)
+                .mapToObj(edges::get).toList();
+    }
+
+    /** Returns random ids without a code, none of them 0. */
+    long[] draw(int count) {
+        return Ids.draw(count, edges.isEmpty() ? Ids.TUPLE_MAX : (1L << EDGE_BIT) - 1);
+    }
+
+    /** Returns an id without a code, maybe 0, that depends only on the salt, the purpose and the parts. */
+    long derive(String purpose, List<byte[]> parts) {
+        if (salt.isEmpty()) {
+            throw new AckerException("SCHEMA", "the namespace has no salt, so no id can be derived");
+        }
+        List<byte[]> all = new ArrayList<>();
+        all.add(salt.getBytes(StandardCharsets.US_ASCII));
+        all.add(purpose.getBytes(StandardCharsets.US_ASCII));
+        all.addAll(parts);
+        return Ids.hash(all) >>> (edges.isEmpty() ? 1 : 9);
+    }
+}

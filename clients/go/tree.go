@@ -166,7 +166,7 @@ type Processing struct {
 	inputs [][]idIn
 
 	mu    sync.Mutex
-	rows  []idIn // for each tree the XOR of the ids of its inputs and their children, by anchor
+	rows  []idIn              // for each tree the XOR of the ids of its inputs and of their children
 	keys  map[string]struct{} // that were used
 	state string
 }

@@ -206,12 +206,9 @@ typedef struct acker_outcome {
     acker_text why;       /* 0-terminated, too */
     int64_t age_ms;
     /* Of an expired tree; otherwise "" and 0. */
-    const char
-        *cause; /* "idle": no row came for long enough; "deadline": it reached its deadline */
-    uint64_t residual; /* XOR of the ids of the outstanding messages: the id, if one is missing; 0
-                          if it is unknown */
-    int64_t idle_ms;   /* since its last row; in a block, since the block's last row, to within a
-                          tick */
+    const char *cause; /* "idle" (no row came for long enough) or "deadline" */
+    uint64_t residual; /* XOR of the ids of the outstanding messages; 0 if it is unknown */
+    int64_t idle_ms;   /* since its last row; in a block, the block's last, to within a tick */
     const char *edges[ACKER_MAX_EDGES]; /* those with an odd number of outstanding messages */
     size_t edges_count;
 } acker_outcome;
@@ -236,8 +233,7 @@ typedef struct acker_tree {
     char task[65];       /* "" if the tree was not tracked yet */
     char source_id[256]; /* for a tree in a block, the block's label */
     char why[256];
-    int64_t
-        idle_ms; /* since its last row; in a block, since the block's last row, to within a tick */
+    int64_t idle_ms; /* since its last row; in a block, the block's last, to within a tick */
 } acker_tree;
 
 /* Read the state of a tree; return 1, or 0 if the tree is not pending. */
@@ -259,8 +255,8 @@ typedef struct acker_child {
     /* The edge (queue, topic, table) that the message travels on; NULL or "": none. If its tree
      * expires because the message is missing, the outcome names the edge. */
     const char *edge;
-    /* Any bytes, from which and the inputs the id is derived: the same inputs, processed again,
-     * give the message the same id. Give each child its own. data NULL: a random id. */
+    /* Any bytes. The id is derived from them and the inputs: the same inputs, processed again, give
+     * the message the same id. Each child needs another key. data NULL: a random id. */
     acker_text key;
 } acker_child;
 

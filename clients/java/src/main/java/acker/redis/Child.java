@@ -16,7 +16,6 @@ public record Child(String edge, String key) {
 
     /** Checks the key. */
     public Child {
-        if (edge == null) throw AckerException.refused("an edge is a name, or empty, not null");
         if (key != null) Ids.utf8("key", key);
     }
 

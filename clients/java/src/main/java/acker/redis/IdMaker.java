@@ -35,6 +35,7 @@ final class IdMaker {
 
     /** Returns the bit of an edge; 0 for no edge, and for an edge that is not listed, which is logged once. */
     long code(String edge) {
+        if (edge == null) throw AckerException.refused("an edge is a name, or empty, not null");
         int k = edges.indexOf(edge);
         if (k >= 0) return 1L << EDGE_BIT + k;
         if (!edge.isEmpty() && unlisted.size() < MAX_UNLISTED && unlisted.add(edge)) {

@@ -36,7 +36,7 @@ sub emit {
     refuse('a key is text') if ref $key;
     $self->_check_open;
     my @places = $self->_places($given);
-    refuse("key $key was used before; give each message that this one causes a key of its own")
+    refuse("key $key was used before; give each message that this one causes another key")
       if defined $key && $self->{keys}{$key};
     my $maker = $self->{acker}->_maker;
     $self->_check_open;    # again: a signal handler may have acked the message during the call of Redis

@@ -107,7 +107,7 @@ _acker_draw() { # COUNT [MASK]: draw COUNT numbers, 1 .. MASK, from the system's
 
 _acker_derive() { # KEY ATTEMPT: the edge ids of a child, one for each input in `texts`, into _acker_ids
   # Each depends on all inputs: another join of the same message must not share an edge id with this one.
-  local LC_ALL=C text i sum all='' sorted=() shift=$((${#_acker_named[@]} ? 9 : 1))
+  local LC_ALL=C text i sum all='' sorted=() by=$((${#_acker_named[@]} ? 9 : 1))
   for text in ${texts[@]+"${texts[@]}"}; do
     for ((i = ${#sorted[@]}; i > 0; i--)); do
       [[ ${sorted[i - 1]} > $text ]] || break
@@ -120,7 +120,7 @@ _acker_derive() { # KEY ATTEMPT: the edge ids of a child, one for each input in 
   for text in ${texts[@]+"${texts[@]}"}; do
     _acker_hash sum 256 "$all${#text}:$text" || return
     # Of the first 64 bits; >> copies the sign, which the mask removes.
-    _acker_ids+=($(((16#${sum:0:16} >> shift) & _acker_low)))
+    _acker_ids+=($(((16#${sum:0:16} >> by) & _acker_low)))
   done
 }
 
@@ -133,10 +133,10 @@ _acker_code() { # NAME EDGE: store the bit of an edge: 0 for '', and for a name 
     printf -v "$1" %s $((1 << (55 + _k)))
     return
   done
-  [[ -z ${_acker_unlisted[=$2]:-} ]] || return 0
-  _acker_unlisted[=$2]=yes
-  [[ -n $ACKER_QUIET ]] || printf 'acker: the namespace does not list edge %s (it lists %s): verdicts cannot name it\n' \
-    "$2" "${_acker_named[*]-none}" >&2
+  [[ -z ${_acker_unlisted[_$2]:-} ]] || return 0
+  _acker_unlisted[_$2]=yes
+  [[ -n $ACKER_QUIET ]] || printf 'acker: the namespace does not list edge %s (it lists %s): %s\n' \
+    "$2" "${_acker_named[*]-none}" 'verdicts cannot name it' >&2
 }
 
 _acker_untraced() { # COMMAND..: run it without set -x, which would show the salt; the salt is secret
@@ -261,7 +261,7 @@ _acker_hang_up() {
 }
 
 _acker_ask() { # LINE: send a command; its reply into _acker_reply
-  local LC_ALL=C left=$ACKER_TIMEOUT
+  local LC_ALL=C left=$ACKER_TIMEOUT said=''
   [[ -n $_acker_cli ]] || _acker_dial || return
   printf '%s\n' "$1" >&"$_acker_in"
   while IFS= read -r -t "$left" -u "$_acker_out" _acker_reply; do
@@ -274,14 +274,16 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
         ;;
       '"'* | [0-9]* | -[0-9]* | '' | NULL* | NIL*) return 0 ;;
     esac
+    # Only a line: the part of a reply that came before the timeout could hold the salt.
+    said=$_acker_reply
     break
   done
-  _acker_fault=UNAVAILABLE
-  [[ $_acker_reply == 'AUTH failed'* ]] && _acker_fault=REDIS
+  _acker_reply='' _acker_fault=UNAVAILABLE
+  [[ $said == 'AUTH failed'* ]] && _acker_fault=REDIS
   # Hang up: a late reply would be taken for the reply to the next command.
   _acker_hang_up
   _acker_nodes=("${_acker_nodes[@]:1}" "${_acker_nodes[0]}")
-  _acker_said="Redis did not answer: ${_acker_reply:-no reply within $ACKER_TIMEOUT s}; "
+  _acker_said="Redis did not answer: ${said:-no reply within $ACKER_TIMEOUT s}; "
   _acker_said+='is it running and reachable?'
   return 4
 }
@@ -961,16 +963,16 @@ _acker_read_entries() { # SHARD: parse the entries in _acker_reply
 }
 
 _acker_read_entry() { # add the outcomes of `fields`, one for each tree
-  local said=${fields[verdict]} reason=${fields[reason]} i slot base slots age=${fields[age]:-} parts holes ends=()
+  local said=${fields[verdict]} reason=${fields[reason]} age=${fields[age]:-} i slot base slots parts ends=()
   if [[ -z ${fields[block]:-} ]]; then
     _acker_json "${fields[rows]}"
-    # The row of an expired tree has a text more than others.
-    [[ $reason == expired ]] && slots=8 || slots=6
-    for ((i = 1; i + 4 < ${#parts[@]}; i += slots)); do
+    local step=6
+    [[ $reason == expired ]] && step=8 # the row of an expired tree has a text more
+    for ((i = 1; i + step - 2 < ${#parts[@]}; i += step)); do
       [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
       age=${parts[i + 3]//,/}
       ends=("${parts[i + 4]}")
-      ((slots == 6)) || ends=('' "${parts[i + 4]}" "${parts[i + 6]}" "${parts[i + 7]//[!0-9]/}")
+      ((step == 6)) || ends=('' "${parts[i + 4]}" "${parts[i + 6]}" "${parts[i + 7]//[!0-9]/}")
       _acker_outcome "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${ends[@]}"
     done
     return 0
@@ -984,15 +986,15 @@ _acker_read_entry() { # add the outcomes of `fields`, one for each tree
     done
     return 0
   fi
-  holes=${fields[failed]:-} parts=${fields[nacked]:-} slots=${fields[slots]:-0}
-  holes=",${holes//[][]/},"
+  local holes=${fields[failed]:-} lost=${fields[nacked]:-} residuals=${fields[residuals]:-}
+  slots=${fields[slots]:-0} holes=",${holes//[][]/},"
   i=0
-  for slot in ${parts//[!0-9]/ }; do ends[slot]=${fields[residuals]:16*i++:16}; done
+  for slot in ${lost//[!0-9]/ }; do ends[slot]=_${residuals:16*i++:16}; done
   for ((slot = 0; slot < slots; slot++)); do
     [[ $holes == *",$slot,"* ]] && continue # it was nacked when it failed
     if [[ -n ${ends[slot]:-} ]]; then
       _acker_outcome nack expired $((base | slot)) "$age" "${fields[label]}" '' \
-        "${fields[cause]:-}" "${ends[slot]}" "${fields[idle]:-}"
+        "${fields[cause]:-}" "${ends[slot]#_}" "${fields[idle]:-}"
       continue
     fi
     [[ ${fields[verdict]} == mixed ]] && said=ack reason=completed
@@ -1122,8 +1124,8 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
     fi
     distinct[$place]=1
   done
-  if ((${#key[@]})) && [[ -n ${_acker_keys[=$key]:-} ]]; then
-    _acker_error REFUSED "key $key was used before; give each message that this one causes a key of its own"
+  if ((${#key[@]})) && [[ -n ${_acker_keys[_$key]:-} ]]; then
+    _acker_error REFUSED "key $key was used before; give each message that this one causes another key"
     return
   fi
   _acker_configured && _acker_code code "$edge" || return
@@ -1145,7 +1147,7 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
     [[ " ${ids[*]} " == *' 0 '* ]] || break # edge ids that cancel, with probability 2^-55
     attempt=$((attempt + 1))
   done
-  ((${#key[@]} == 0)) || _acker_keys[=$key]=used
+  ((${#key[@]} == 0)) || _acker_keys[_$key]=used
   # From here on the edge ids are in the rows, even if the script does not send the message.
   for ((i = 0; i < ${#places[@]}; i++)); do
     _acker_edges[places[i]]=$((_acker_edges[places[i]] ^ _acker_ids[i]))
@@ -1157,21 +1159,22 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
   _acker_state=open
 }
 
-_acker_anchored() { # PLACE..: the inputs that belong to trees into `places`, and their texts into `texts`
+_acker_anchored() { # PLACE..: the inputs that belong to trees into `places`, and for a key their texts into `texts`
   local place text
-  places=() texts=()
+  places=()
   for place; do
     [[ ${_acker_inputs[place]} == *:* ]] || continue
     places+=("$place")
-    ((${#key[@]} == 0)) || _acker_format text ${_acker_inputs[place]}
-    texts+=("${text-}")
+    ((${#key[@]})) || continue
+    _acker_format text ${_acker_inputs[place]}
+    texts+=("$text")
   done
 }
 
 _acker_carry() { # CODE: add it to `ids`, and in each tree to the edge id of the input with the least id
   local place pair anchor
   local -A least=()
-  for place in "${places[@]}"; do
+  for place in ${places[@]+"${places[@]}"}; do
     for pair in ${_acker_inputs[place]}; do
       anchor=${pair%:*}
       if [[ -z ${least[$anchor]:-} || ${pair#*:} -lt ${least[$anchor]#*:} ]]; then

@@ -95,12 +95,46 @@ expect "nack failed order-20 x${long:0:127}"
 acker_track shop order-21 0
 expect 'ack completed order-21 '
 
+# A key gives the same id again, is used once, and may be any text.
+for key in '' same "a]b'\"\\" '$(echo run >&2)' @; do
+  acker_process 7:40 8:41,9:42
+  acker_emit --key "$key" 1
+  before=$ACKER_MESSAGE
+  acker_process 7:40 9:42,8:41
+  acker_emit 1 --key "$key"
+  [[ $ACKER_MESSAGE == "$before" ]] || fail "another id of key $key: $ACKER_MESSAGE, not $before"
+  refused REFUSED 2 acker_emit --key "$key"
+  refused CLOSED 1 acker_ack
+done
+refused REFUSED 2 acker_track shop order --key k
+acker_process 7:40
+refused REFUSED 2 acker_emit --edge
+# An edge that the namespace does not list is reported once. A trace does not show the salt.
+trace=$(mktemp)
+acker_process 7:40
+{
+  ACKER_QUIET='' acker_emit --edge nowhere
+  ACKER_QUIET='' acker_emit --edge nowhere
+} 2>"$trace"
+[[ $(<"$trace") == 'acker: the namespace does not list edge nowhere '* && $(wc -l <"$trace") -eq 1 ]] ||
+  fail "warnings: $(<"$trace")"
+acker_open "$1" "$2"
+acker_process 7:40
+{
+  set -x
+  acker_emit --key same
+  set +x
+} 2>"$trace"
+[[ -n $_acker_salt && $(<"$trace") == *_acker_derive* && $(<"$trace") != *"$_acker_salt"* ]] || fail 'the trace'
+rm "$trace"
+
 # A text that is not a number never reaches arithmetic.
 evil='a[$(echo run >&2)]'
 refused REFUSED 2 acker_row ack 7 "$evil"
 refused REFUSED 2 acker_row ack "$evil" 7
 refused REFUSED 2 acker_track shop order "$evil"
 refused REFUSED 2 acker_read shop "$evil"
+refused REFUSED 2 acker_track shop order 1 --edges mill
 refused REFUSED 2 acker_show "$evil"
 refused REFUSED 2 acker_process "7:$evil"
 refused REFUSED 2 acker_process 7:40,

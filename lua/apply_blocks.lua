@@ -57,27 +57,8 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 local conf_deadline, conf_tick, conf_ticked = conf[14], conf[15], conf[16]
 -- part: deadline
 
--- Look up the blocks, newest bucket first, and count the pending trees.
-
-local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
-local ask, asked, sizes = ids, items, {}
-for age = 0, buckets - 1 do
-  local bucket = (current - age) % buckets
-  pending = pending + call('HLEN', shard .. ':pending:' .. bucket)
-  sizes[bucket] = call('HLEN', shard .. ':blocks:' .. bucket)
-  if #ask > 0 and sizes[bucket] > 0 then
-    local ids_left, items_left = {}, {}
-    for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ask))) do
-      local item = asked[k]
-      if header then
-        item.bucket, item.header = bucket, header
-      else
-        ids_left[#ids_left + 1], items_left[#items_left + 1] = ids[item.number], item
-      end
-    end
-    ask, asked = ids_left, items_left
-  end
-end
+-- part: headers
+local reshard, ticks = conf[12], conf[13] or '0'
 local waiting, new_tasks = {}, 0
 local function backlog_of(task)
   if not waiting[task] then

@@ -5,7 +5,10 @@ import pytest
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
 
-FIELDS = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
+FIELDS = (
+    "shards", "buckets", "tick_ms", "high_water", "refresh", "deadline_ms", "outcomes_limit",
+    "publish", "edges",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -23,19 +26,37 @@ FIELDS = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_lim
         ("outcomes_limit", -1, "from 1 to"),
         ("refresh", "always", "'never' or 'update'"),
         ("publish", "yes", "True or False"),
+        ("deadline_ms", 1, "for refresh='update'"),
+        ("edges", ["mill"], "a tuple of names"),
+        ("edges", "mill", "a tuple of names"),
+        ("edges", ("mill", 7), "a tuple of names"),
+        ("edges", ("mill", "mill"), "up to 8 different names"),
+        ("edges", tuple("abcdefghi"), "up to 8 different names"),
+        ("edges", ("a,b",), "edge is 1 to 64 characters"),
+        ("edges", ("",), "edge is 1 to 64 characters"),
+        ("edges", ("x" * 65,), "edge is 1 to 64 characters"),
+        ("edges", ("mühle",), "edge is 1 to 64 characters"),
+        ("edges", ("mill\n",), "edge is 1 to 64 characters"),
     ],
 )
 def test_values_out_of_range_are_refused(field: str, value: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         AckerConfig(**{field: value})  # type: ignore[arg-type]
-    assert field in str(caught.value)
+    assert field.removesuffix("s") in str(caught.value)
+
+
+@pytest.mark.parametrize("deadline_ms", [0, 89_999, -1, 1.5, True, None, 10**12 + 1])
+def test_refresh_needs_a_deadline_of_at_least_n_ticks(deadline_ms: object) -> None:
+    with pytest.raises(ConfigError, match="deadline_ms"):
+        AckerConfig(refresh="update", deadline_ms=deadline_ms)  # type: ignore[arg-type]
+    assert AckerConfig(refresh="update", deadline_ms=90_000).lifetime_ms == 120_000
 
 
 @pytest.mark.parametrize(
     "config",
     [
         AckerConfig(),
-        AckerConfig(1024, 16, 1, 1, "update", 1, False),
+        AckerConfig(1024, 16, 1, 1, "update", 16, 1, False, ("a", "b-c.d_e")),
     ],
 )
 def test_config_survives_a_wire_round_trip(config: AckerConfig) -> None:
@@ -46,3 +67,4 @@ def test_timeouts_follow_from_ticks() -> None:
     config = AckerConfig(buckets=4, tick_ms=1000)
     assert config.timeout_ms == 4000
     assert config.fence_ms == 3000
+    assert config.lifetime_ms == 4000

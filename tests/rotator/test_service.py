@@ -230,7 +230,7 @@ def test_refused_shard_delays_no_other_shard(
     broken, other = make_any_acker(tick_ms=1), make_any_acker(tick_ms=1)
     client, keys = broken.connection.client, ShardKeys(broken.namespace, 0)
     client.set(keys.outcomes("t"), "no stream")
-    fields = {b"\1" * 8: b"\0" * 15 + b"\1t" + b"source"}
+    fields = {b"\1" * 8: b"\0" * 19 + b"\1t" + b"source"}
     client.hset(keys.expiring, mapping=fields)
     with serving(any_server.url, None):
         wait_until(lambda: seen.all("cannot_rotate"))

@@ -194,7 +194,7 @@ def test_live_feed_of_blocks_equals_the_stream(acker: Acker) -> None:
     expected = []
     for _, fields in stream:
         flat = {name.decode(): value.decode() for name, value in fields.items()}
-        lists = {"rows", "failed", "nacked", "n", "age", "slots"}
+        lists = {"rows", "failed", "nacked", "n", "age", "idle", "slots"}
         value = {name: json.loads(text) if name in lists else text for name, text in flat.items()}
         expected.append((f"acker:{acker.namespace}:{flat['verdict']}:t", value))
     assert said == expected

@@ -325,7 +325,7 @@ def test_drop_during_a_reshard_to_more_shards(make_acker: MakeAcker) -> None:
         client = acker.connection.client
         for shard in (2, 3):
             keys = ShardKeys(acker.namespace, shard)
-            acker.connection.run(commands.create(keys, AckerConfig(shards=4)))
+            acker.connection.run(commands.create(keys, AckerConfig(shards=4), "0" * 32))
         client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "2:4:switch")
         if stopped:
             assert call(acker, 0)[1] == 4
@@ -440,7 +440,7 @@ def spoil_meta(acker: Acker, kind: str) -> None:
     "kind",
     [
         *("string", "stream", "dropping too", "dropping a list", "no schema", "no shards"),
-        *("schema 2", "schema 1.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
+        *("schema 1", "schema 2.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
         *("shards -1", "reshard 2:99999"),
     ],
 )

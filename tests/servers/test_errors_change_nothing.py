@@ -41,7 +41,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
         pack_deltas(3, {0: A, 4000: A}, dense=False),
     ]
     return {
-        "create": commands.create(keys, AckerConfig(tick_ms=3_600_000)),
+        "create": commands.create(keys, AckerConfig(tick_ms=3_600_000), "0" * 32),
         "apply": commands.apply(keys, part, Fence("p", 9, "ab")),
         "apply_blocks": commands.apply_blocks(keys, blocks, Fence("p", 9, "ab")),
         "expire_blocks": commands.expire_blocks(keys, 4),

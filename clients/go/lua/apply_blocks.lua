@@ -279,9 +279,11 @@ local function since(first)
   return math.max(0, math.min(now - first, 2 ^ 32 - 1))
 end
 
--- Look up the blocks, newest bucket first, and count the pending trees.
-
-local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
+-- parts/headers.lua
+-- Look up the blocks of a batch, newest bucket first, and count the pending trees. Needs ids,
+-- items, buckets, current, conf. Gives each item's bucket and header; pending, of the whole shard;
+-- and sizes, the number of blocks of each bucket.
+local pending = tonumber(conf[10] or 0)
 local ask, asked, sizes = ids, items, {}
 for age = 0, buckets - 1 do
   local bucket = (current - age) % buckets
@@ -300,6 +302,7 @@ for age = 0, buckets - 1 do
     ask, asked = ids_left, items_left
   end
 end
+local reshard, ticks = conf[12], conf[13] or '0'
 local waiting, new_tasks = {}, 0
 local function backlog_of(task)
   if not waiting[task] then

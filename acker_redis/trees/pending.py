@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
+from acker_redis.protocol.why import why_expired
 from acker_redis.trees.rotating_map import RotatingMap
 
 REMEMBERED = 32_768
@@ -67,13 +68,17 @@ class Verdict:
     """completed, failed, expired, overflow, conflict or reset, as in the stream. ``timeout``: the
     source received no verdict in time, so the acker must have lost the tree."""
     why: str
-    """The reason that the bolt gave when it failed the tree, or ''."""
+    """The reason that the bolt gave when it failed the tree; of an expired tree, where a message is
+    missing and since when, such as ``no ack on edge plane; last row 41 s ago, of 90 s``; or ''."""
     age_ms: int
     """Milliseconds from the tree's first row to the verdict."""
     final: bool
     """True for an ack, and for a nack that is not followed by a replay."""
     anchor: int
     """The anchor of the attempt."""
+    outcome: Outcome | None = None
+    """The verdict as the stream has it, with edges and residual of an expired tree; None if the
+    source itself has timed the attempt out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +311,22 @@ class Pending:
                 return None  # a later attempt is pending and gets its own verdict
             record = Record(outcome.source_id)
         if outcome.verdict == "ack":
-            return Verdict(record, "ack", outcome.reason, "", outcome.age_ms, True, anchor)
-        return self._nack(record, anchor, outcome.reason, outcome.why, outcome.age_ms)
+            return Verdict(record, "ack", outcome.reason, "", outcome.age_ms, True, anchor, outcome)
+        why = outcome.why or why_expired(outcome)
+        return self._nack(record, anchor, outcome.reason, why, outcome.age_ms, outcome)
 
-    def _nack(self, record: Record, anchor: int, reason: str, why: str, age_ms: int) -> Verdict:
+    def _nack(
+        self,
+        record: Record,
+        anchor: int,
+        reason: str,
+        why: str,
+        age_ms: int,
+        outcome: Outcome | None = None,
+    ) -> Verdict:
         counted = record.attempt - _is_free(record, reason)
         final = not self._replays or counted >= self._attempts
-        return Verdict(record, "nack", reason, why, age_ms, final, anchor)
+        return Verdict(record, "nack", reason, why, age_ms, final, anchor, outcome)
 
     def _count(self, verdict: Verdict, now: float, reading: _Reading | None) -> None:
         record, known = verdict.record, self._tracked.pop(verdict.anchor, None)

@@ -11,7 +11,7 @@ PACKAGE = ROOT / "acker_redis"
 ORDER = (
     ("errors", "forks", "kinds", "logs", "terminal"),
     ("protocol",),
-    ("batching", "trees", "embedded", "reference"),
+    ("batching", "trees", "embedded", "reference", "missing"),
     ("flows", "transport"),
     ("sync", "aio"),
     ("rotator",),

@@ -94,7 +94,7 @@ def drop(acker: Acker) -> None:
 
 def fill(acker: Acker, records: int) -> None:
     """Put records without a tree into the expiring bucket."""
-    fields = {number.to_bytes(8, "big"): b"\0" * 16 for number in range(1, records + 1)}
+    fields = {number.to_bytes(8, "big"): b"\0" * 20 for number in range(1, records + 1)}
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).expiring, mapping=fields)
 
 

@@ -214,7 +214,7 @@ def test_oldest_skips_unreadable_records(make_any_acker: MakeAcker) -> None:
     for name, record in (
         (b"short", bytes(40)),
         (bytes(8), b"x"),
-        (b"longtask", bytes(15) + b"\x40"),
+        (b"longtask", bytes(19) + b"\x40"),
     ):
         client.hset(keys.pending(0), name, record)
         client.hset(keys.blocks(0), name, record)

@@ -297,8 +297,8 @@ def counters(status: Status, growth: Growth) -> Finding:
 def oldest(status: Status, age_ms: int, limits: Thresholds) -> Finding:
     """Check that no tree is much older than its timeout."""
     config = status.config
-    text = f"the oldest tree is {span(age_ms)} old; a tree lives up to {span(config.timeout_ms)}"
-    if age_ms <= max(limits.old_ms, config.timeout_ms + config.tick_ms):
+    text = f"the oldest tree is {span(age_ms)} old; a tree lives up to {span(config.lifetime_ms)}"
+    if age_ms <= max(limits.old_ms, config.lifetime_ms + config.tick_ms):
         return ok("oldest", text, status.namespace)
     return warning(
         "oldest",

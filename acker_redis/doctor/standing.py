@@ -11,7 +11,9 @@ from typing import Any
 from acker_redis.doctor.health import judge, rotation, wrong
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.outcome import odd_edges
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
@@ -49,6 +51,7 @@ def standing(
         "late_ms": status.late_ms,
         "ticks": status.ticks,
         "counters": status.counters,
+        "odd": status.odd,
         "latency": {
             "upper_ms": list(latency.upper_ms),
             "counts": list(latency.counts),
@@ -59,9 +62,19 @@ def standing(
         "resharding_to": reshard.target if reshard else None,
         "reshard_phase": reshard.phase if reshard else None,
         "rates": shown and {"over_ms": shown.over_ms, **shown.per_second()},
-        "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree)},
-        "config": {**asdict(status.config), "timeout_ms": status.config.timeout_ms},
+        "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree, status.config)},
+        "config": settings(status.config),
         "shards": [_shard(shard) for shard in status.shards],
+    }
+
+
+def settings(config: AckerConfig) -> dict[str, Any]:
+    """Return a configuration with the times that follow from it."""
+    return {
+        **asdict(config),
+        "edges": list(config.edges),
+        "timeout_ms": config.timeout_ms,
+        "lifetime_ms": config.lifetime_ms,
     }
 
 
@@ -95,16 +108,18 @@ def _shard(shard: ShardStatus) -> dict[str, Any]:
     }
 
 
-def _tree(tree: TreeState) -> dict[str, Any]:
+def _tree(tree: TreeState, config: AckerConfig) -> dict[str, Any]:
     """Return a tree without the slots of its block, which may be thousands."""
     return {
         "anchor": str(tree.anchor),
         "checksum": f"{tree.checksum:016x}",
+        "edges": list(odd_edges(config.edges, tree.checksum)),
         "task": tree.task,
         "source_id": tree.source_id,
         "state": tree.state,
         "why": tree.why,
         "age_ms": tree.age_ms,
+        "idle_ms": tree.idle_ms,
         "bucket": tree.bucket,
         "block": tree.block and {"block": str(tree.block.block), "slots": tree.block.slots},
     }

@@ -17,9 +17,13 @@ from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
 MAX_SAMPLE = 10_000
-"""Most records that one sample reads."""
+"""Most records that one sample reads, approximately."""
+MAX_SHARDS = 16
+"""Most shards that one sample reads. Anchors are random, so any shard is a fair sample."""
+LEAST_RECORDS = 50
+"""Records of a shard, approximately, before a sample reads one more shard."""
 MAX_BLOCKS = 4
-"""Most blocks of a bucket whose trees are read: a block has up to 4095 checksums."""
+"""Most blocks of the same age that are read: a block has up to 4095 checksums, 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,39 +89,44 @@ def read_waits(flows: Browses, status: Status, sample: int) -> Flow[Waits]:
     if type(sample) is not int or not 1 <= sample <= MAX_SAMPLE:
         raise ConfigError(f"sample must be 1 to {MAX_SAMPLE} trees, not {sample!r}")
     config = status.config
-    count = max(1, min(1000, -(-sample // (config.shards * (config.buckets + 1)))))
+    shards = min(config.shards, MAX_SHARDS, -(-sample // LEAST_RECORDS))
+    count = min(1000, -(-sample // (shards * (config.buckets + 1))))
+    blocks = max(1, MAX_BLOCKS // shards)
     kinds: tuple[Kind, ...] = ("pending", "blocks")
     samples = yield from together(
         [
-            _sample(flows, PageCursor(shard, kind), count)
-            for shard in range(config.shards)
+            _sample(flows, PageCursor(shard, kind), count, blocks)
+            for shard in range(shards)
             for kind in kinds
         ]
     )
-    trees = [tree for found in samples for tree in found][:MAX_SAMPLE]
+    trees = [tree for found in samples for tree in found]
     return waits_of(trees, status.pending, config.edges)
 
 
-def _sample(flows: Browses, at: PageCursor, count: int) -> Flow[list[tuple[int, int]]]:
-    """Read about ``count`` entries of each bucket of a shard: checksums and idle times."""
+def _sample(flows: Browses, at: PageCursor, count: int, blocks: int) -> Flow[list[tuple[int, int]]]:
+    """Read about ``count`` trees of each bucket of a shard: checksums and idle times."""
     look, found = flows.look("", ""), list[tuple[int, int]]()
     while True:
         listed = yield from look(at, count)
         seen = Seen()
         seen.add(at.kind, listed)
         found += _open(seen.trees.values())
-        for entry in list(seen.blocks.values())[:MAX_BLOCKS]:
-            found += yield from _in_block(flows, entry)
+        for entry in list(seen.blocks.values())[:blocks]:
+            found += yield from _in_block(flows, entry, -(-count // blocks))
         if not listed.age:
             return found
         at = PageCursor(at.shard, at.kind, listed.bucket + 1)
 
 
-def _in_block(flows: Browses, entry: BlockEntry) -> Flow[list[tuple[int, int]]]:
+def _in_block(flows: Browses, entry: BlockEntry, most: int) -> Flow[list[tuple[int, int]]]:
+    """Read up to ``most`` trees of a block, spread over its slots."""
     tree = yield from flows.show(entry.anchors[0])
     if tree is None or tree.block is None:
         return []  # it has ended since
-    return [(each, tree.idle_ms) for each in tree.block.outstanding]
+    outstanding = tree.block.outstanding
+    step = max(1, -(-len(outstanding) // most))
+    return [(each, tree.idle_ms) for each in outstanding[::step]]
 
 
 def _open(trees: Iterable[TreeState]) -> list[tuple[int, int]]:

@@ -73,6 +73,16 @@ class Status:
         return {name: sum(shard.counters[name] for shard in self.shards) for name in names}
 
     @property
+    def odd(self) -> dict[str, int]:
+        """Expired trees by the edges on which an odd number of their messages is missing.
+
+        In the order of the configuration; "" for none of the named edges. Empty in a namespace
+        without edges.
+        """
+        names = (*self.config.edges, "") if self.config.edges else ()
+        return {name: sum(shard.odd.get(name, 0) for shard in self.shards) for name in names}
+
+    @property
     def latency(self) -> Latency:
         """Complete latency of the trees that were acked since the namespace was created."""
         return Latency.total(shard.latency for shard in self.shards)

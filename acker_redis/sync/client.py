@@ -333,9 +333,9 @@ class Acker:
     def waits(self, sample: int = 1000) -> Waits:
         """Return on which edges pending trees wait now, and for how long, from a sample of them.
 
-        The sample is spread over all shards and buckets: about as many trees of each, so an edge
-        may be over- or under-represented where buckets differ in size. Of blocks, up to four of
-        each bucket are read.
+        The sample is spread over up to 16 shards and all buckets: about as many trees of each, so
+        an edge may be over- or under-represented where buckets differ in size. In a small sample
+        there are fewer shards, each with about 50 trees. Of blocks, a few of each bucket are read.
 
         Args:
             sample: Records to read, approximately, 1 to 10,000.

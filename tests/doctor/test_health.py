@@ -186,6 +186,16 @@ def test_oldest(age_ms: int, tick_ms: int, level: str) -> None:
     assert judged("oldest", state, oldest_ms=age_ms).level == level
 
 
+def test_rows_may_keep_a_tree_alive_up_to_its_deadline() -> None:
+    day = 86_400_000
+    config = AckerConfig(tick_ms=TICK_MS, refresh="update", deadline_ms=day)
+    state = of(status(0, config))
+    assert judged("oldest", state, oldest_ms=day + 2 * TICK_MS).level == "ok"
+    late = judged("oldest", state, oldest_ms=day + 2 * TICK_MS + 1)
+    assert late.level == "warning"
+    assert "a tree lives up to 24 h:" in late.detail
+
+
 def test_a_reshard_is_a_warning() -> None:
     found = judged("reshard", of(status(pending=(3, 0, 0), reshard=Reshard(1, 8))))
     assert found.level == "warning"

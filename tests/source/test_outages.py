@@ -129,7 +129,7 @@ def test_record_that_expired_before_its_reply_is_sent_in_a_new_attempt(
     ready.step()
     ready.step()
     ready.step()
-    assert called.take() == ["fail a expired"]
+    assert called.take() == ["fail a expired no ack"]
     assert bolts.attempts == [("a", 2)]
     bolts.ack()
     ready.step()

@@ -80,7 +80,30 @@ def test_unprocessed_record_expires_and_is_replayed(
     bolts.sent.clear()
     tick(acker, 3)
     source.step()
-    assert (called.take(), bolts.attempts) == (["fail a expired"], [("a", 2)])
+    assert (called.take(), bolts.attempts) == (["fail a expired no ack"], [("a", 2)])
+
+
+def test_source_hears_on_which_edge_a_message_is_missing(
+    make_source: MakeSource, make_any_acker: MakeAcker, bolts: Bolts, called: CallbackLog
+) -> None:
+    acker = make_any_acker(edges=("mill", "shop"))
+    source = make_source(acker, bolts.send)
+    source.emit("a", edges=2, edge="mill")
+    source.emit("b", edge="shop")
+    source.emit("c", edge="nowhere")
+    source.step()
+    ((record, attempt, ids), *others) = bolts.sent
+    bolts.sent = [(record, attempt, ids[1:])]
+    bolts.ack()
+    bolts.sent.clear()
+    tick(acker, 3)
+    source.step()
+    assert sorted(called.take()) == [
+        "fail a expired no ack on edge mill",
+        "fail b expired no ack on edge shop",
+        "fail c expired no ack",
+    ]
+    assert len(others) == 2
 
 
 def test_record_becomes_a_dead_letter_after_its_last_attempt(

@@ -67,7 +67,7 @@ def test_records_emitted_during_a_reshard_are_tracked_after_it(
     source.acker.flows.known = acker.config
     Reshard(acker, clock, source).to(8, ticks=3)
     assert "the namespace is resharding" in caplog.text
-    assert sorted(called.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
+    assert sorted(called.take())[-2:] == [f"fail {r.source_id} expired no ack" for r, *_ in kept]
     for _ in range(20):
         clock.advance(1.0)
         source.step()

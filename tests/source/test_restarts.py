@@ -56,7 +56,7 @@ def test_record_expired_after_a_restart_is_replayed_by_reload(
     again = make_source(acker, bolts.send, reload=STORE.get)
     tick(acker, 3)
     again.step()
-    assert sorted(called.take()) == ["fail a expired", "fail b expired"]
+    assert sorted(called.take()) == ["fail a expired no ack", "fail b expired no ack"]
     assert called.attempts == [0, 0]
     again.step()
     expected = [STORE[record.source_id].value for record, _, _ in bolts.sent]

@@ -177,5 +177,5 @@ def test_expiry_by_a_tick_precedes_the_source_timeout(
     source.step()
     tick(acker, 3)
     steps(source, clock, 0.3 * TIMEOUT)
-    assert called.take() == ["fail a expired"]
+    assert called.take() == ["fail a expired no ack"]
     assert total(acker)["pending"] == 1

@@ -84,9 +84,10 @@ def test_unprocessed_record_expires_and_is_replayed(
 
 
 def test_source_hears_on_which_edge_a_message_is_missing(
-    make_source: MakeSource, make_any_acker: MakeAcker, bolts: Bolts, called: CallbackLog
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog
 ) -> None:
     acker = make_any_acker(edges=("mill", "shop"))
+    bolts = Bolts(acker)
     source = make_source(acker, bolts.send)
     source.emit("a", edges=2, edge="mill")
     source.emit("b", edge="shop")

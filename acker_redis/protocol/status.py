@@ -74,7 +74,7 @@ class Status:
 
     @property
     def odd(self) -> dict[str, int]:
-        """Expired trees by the edges on which an odd number of their messages is missing.
+        """Expired trees by the edges on which an odd number of their messages is unaccounted for.
 
         In the order of the configuration; "" for none of the named edges. Empty in a namespace
         without edges.

@@ -90,6 +90,7 @@ OPERATIONS = (
         bad_body={},
         action="configure",
     ),
+    Operation("GET", f"{HERE}/waits", Role.VIEWER, bad_query="?sample=0"),
     Operation("POST", f"{HERE}/rotate", Role.OPERATOR, action="rotate"),
     Operation("GET", f"{HERE}/trees", Role.VIEWER, bad_query="?cursor=x"),
     Operation(

@@ -28,7 +28,9 @@ def test_namespace_is_created_changed_and_dropped(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()  # so that the server is empty
-    new = {"name": "orders", "shards": 2, "tick_ms": 3_600_000, "refresh": "update"}
+    hour = 3_600_000
+    new = {"name": "orders", "shards": 2, "tick_ms": hour, "refresh": "update"}
+    new |= {"deadline_ms": 24 * hour, "edges": ["mill", "shop"]}
 
     async def talk(client: httpx.AsyncClient) -> None:
         made = await client.post(V1, json=new)
@@ -39,8 +41,13 @@ def test_namespace_is_created_changed_and_dropped(
         assert (await client.get(body["href"])).json()["config"] == body["config"]
         again = await client.post(V1, json=new)
         assert (again.status_code, again.json()["created"]) == (200, False)
-        other = await client.post(V1, json={**new, "shards": 4})
-        is_problem(other, 409, "namespace-exists")
+        for name, value in {
+            "shards": 4,
+            "edges": ["shop", "mill"],
+            "deadline_ms": hour * 48,
+        }.items():
+            other = await client.post(V1, json={**new, name: value})
+            is_problem(other, 409, "namespace-exists")
         path = f"{V1}/orders/config"
         assert (await client.get(path)).json() == body["config"]
         changed = (await client.patch(path, json={"high_water": 7, "tick_ms": 5000})).json()
@@ -49,7 +56,9 @@ def test_namespace_is_created_changed_and_dropped(
             "high_water": 7,
             "tick_ms": 5000,
             "timeout_ms": 15_000,
+            "lifetime_ms": 24 * hour + 5000,
         }
+        assert (changed["edges"], changed["deadline_ms"]) == (["mill", "shop"], 24 * hour)
         assert (await client.get(path)).json() == changed
         with Acker.from_url(any_server.url, "orders", timeout=60) as acker:
             assert {shard.config.high_water for shard in acker.status().shards} == {7}
@@ -86,6 +95,13 @@ def test_namespace_is_created_changed_and_dropped(
         {"name": "orders", "tick_ms": 0},
         {"name": "orders", "tick_ms": 10**12 + 1},
         {"name": "orders", "refresh": "always"},
+        {"name": "orders", "refresh": "update"},  # without a deadline
+        {"name": "orders", "refresh": "update", "deadline_ms": 89_999},
+        {"name": "orders", "deadline_ms": 90_000},  # without refresh
+        {"name": "orders", "edges": "mill"},
+        {"name": "orders", "edges": ["mill", "mill"]},
+        {"name": "orders", "edges": ["a b"]},
+        {"name": "orders", "edges": [f"e{n}" for n in range(9)]},
         {"name": "orders", "color": "red"},
         [],
     ],
@@ -100,6 +116,27 @@ def test_invalid_namespace_is_refused(
 
     asked(any_server.url, talk)
     assert acker.connection.client.smembers(NAMESPACES) == {acker.namespace.encode()}
+
+
+def test_deadline_of_a_namespace_in_use_is_changed(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2, tick_ms=1000, refresh="update", deadline_ms=10_000)
+    never = make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/config"
+        changed = (await client.patch(path, json={"deadline_ms": 60_000})).json()
+        assert (changed["deadline_ms"], changed["lifetime_ms"]) == (60_000, 61_000)
+        assert {shard.config.deadline_ms for shard in acker.status().shards} == {60_000}
+        (done,) = (await client.get("/api/v1/audit")).json()["entries"]
+        assert (done["before"], done["after"]) == ({"deadline_ms": 10_000}, {"deadline_ms": 60_000})
+        for wrong in ({"deadline_ms": 2999}, {"tick_ms": 20_001}, {"deadline_ms": 0}):
+            is_problem(await client.patch(path, json=wrong), 422, "bad-request")
+        other = f"{V1}/{never.namespace}/config"
+        is_problem(await client.patch(other, json={"deadline_ms": 10**9}), 422, "bad-request")
+
+    asked(any_server.url, talk)
 
 
 def test_resharding_namespace_refuses_new_settings(

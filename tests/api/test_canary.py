@@ -179,7 +179,9 @@ def test_canary_creates_its_namespace_again(
 
     def gone_and_back() -> None:
         client.flushall()
-        Acker(client, NAME).connection.run(commands.create(KEYS, canary.CONFIG, commands.new_salt()))
+        Acker(client, NAME).connection.run(
+            commands.create(KEYS, canary.CONFIG, commands.new_salt())
+        )
 
     async def talk(bird: Canary) -> None:
         await flies(bird)

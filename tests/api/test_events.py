@@ -26,7 +26,7 @@ from tests.api.test_namespaces import V1
 from tests.api.test_redis_away import UNREACHABLE
 from tests.api.test_redis_away import _pump as pump
 from tests.conftest import MakeAcker
-from tests.support import block_row, fail, fail_slot, tick, track, track_block
+from tests.support import advance, block_row, fail, fail_slot, tick, track, track_block
 from tests.transport.proxy import proxied
 from tests.waiting import LIMIT, wait_until, wait_until_async
 
@@ -139,6 +139,10 @@ def test_events_equal_the_answers_of_the_other_routes(
             "anchor": "7",
             "age_ms": outcome.age_ms,
             "why": nasty,
+            "cause": "",
+            "residual": None,
+            "edges": [],
+            "idle_ms": None,
             "at_ms": told["at_ms"],
             "task": "shop",
             "entry": "",
@@ -174,6 +178,9 @@ def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker:
             "count": 3000,
             "acked": 3000,
             "nacked": 0,
+            "cause": "",
+            "edges": {},
+            "idle_ms": None,
         }
         track_block(acker, 6, [40, 41, 0], "page 2", "shop")
         fail_slot(acker, 6, 1, "torn")
@@ -183,6 +190,34 @@ def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker:
         (block,) = (await stream.wait_for("outcome")).data["blocks"]
         assert (block["verdict"], block["count"]) == ("mixed", 2)
         assert (block["acked"], block["nacked"]) == (1, 1)
+
+    run(any_server.url, talk)
+
+
+def test_expired_trees_have_residual_and_edges(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(edges=("mill", "shop"))
+    mill, shop = 1 << 55, 1 << 56
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        track(acker, 7, shop | 0xABC, "order-1", "shop")
+        track_block(acker, 6, [mill | 1, mill | shop | 2, 3, 0], "page", "paper")
+        advance(acker, 600_000)
+        tick(acker, 3)
+        outcomes, blocks = list[Any](), list[Any]()
+        while not (outcomes and blocks):
+            data = (await stream.wait_for("outcome")).data
+            outcomes, blocks = outcomes + data["outcomes"], blocks + data["blocks"]
+        (told,), (block,) = outcomes, blocks
+        shown = [told[name] for name in ("cause", "residual", "edges", "why")]
+        assert shown == ["idle", "0100000000000abc", ["shop"], ""]
+        assert 600_000 <= told["idle_ms"] <= told["age_ms"]
+        assert (block["acked"], block["nacked"]) == (1, 3)
+        assert (block["cause"], block["edges"]) == ("idle", {"mill": 2, "shop": 1})
+        assert 600_000 <= block["idle_ms"] <= block["age_ms"]
 
     run(any_server.url, talk)
 
@@ -213,6 +248,15 @@ def test_published_junk_cannot_forge_an_event(
             client.publish(name, '{"verdict":"ack","reason":"x","n":1,"rows":[["1","s",0,""]]}')
         for rows in ("7", '[["x"]]', "[[]]", "{}", '[["1",{},0,""]]', '[["1","\\ud800",0,""]]'):
             publish(acker, rows)
+        for end in (
+            ("bored", "0" * 16, 5),
+            ("idle", "0" * 15, 5),
+            ("idle", "<b>" + "0" * 13, 5),
+            ("idle", 7, 5),
+            ("idle", "0" * 16, "x"),
+            ("idle", "0" * 16, 5, 6),
+        ):
+            publish(acker, json.dumps([["1", "s", 0, *end]]))
         publish(acker, json.dumps([["7", "s\n\ndata: x\r\nevent: y", 0, "\r"]]))
         data = (await stream.wait_for("outcome")).data
         (told,) = data["outcomes"]

@@ -1,6 +1,7 @@
 """Events and the ring of events are bounded in size for any input."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -68,13 +69,28 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 )
-NAMES = st.sampled_from(["rows", "block", "label", "age", "nacked", "slots", "failed"])
+NAMES = st.sampled_from(
+    ["rows", "block", "label", "age", "nacked", "slots", "failed", "cause", "idle", "residuals"]
+)
+ROW = st.tuples(
+    st.sampled_from(["1f", "x"]), st.text(max_size=3), st.integers(), st.sampled_from(["idle", "x"])
+)
+END = st.one_of(
+    st.tuples(),
+    st.tuples(st.sampled_from(["0" * 16, "8" * 16, "ff"]), st.integers() | st.text(max_size=2)),
+)
+ROWS = st.lists(st.builds(lambda row, end: [*row, *end], ROW, END), max_size=3)
+BLOCK = st.fixed_dictionaries(
+    {"block": st.just("1f"), "label": st.text(max_size=3), "age": st.integers()},
+    optional={"nacked": st.just([0]), "residuals": st.text("0f8x", max_size=40) | VALUES},
+)
+BODIES = st.one_of(st.dictionaries(NAMES, VALUES), st.fixed_dictionaries({"rows": ROWS}), BLOCK)
 
 
-@given(st.dictionaries(NAMES, VALUES), st.sampled_from(["ack", "nack", "touch", "mixed"]))
+@given(BODIES, st.sampled_from(["ack", "nack", "touch", "mixed"]))
 def test_any_published_message_yields_a_valid_event(body: dict[str, Any], verdict: str) -> None:
     text = json.dumps({"verdict": verdict, "reason": "failed", "n": 1, **body})
-    gathering = Gathering()
+    gathering = Gathering(("mill", "shop"))
     taken = gathering.add(
         Address("orders", verdict, "t"), text.replace(", ", ",").replace(": ", ":").encode(), 0
     )
@@ -87,6 +103,10 @@ def test_any_published_message_yields_a_valid_event(body: dict[str, Any], verdic
     for each in (*found["outcomes"], *found["blocks"]):
         assert all(type(each[name]) is str for name in ("verdict", "reason", "task"))
         assert type(each["age_ms"]) is int
+        assert type(each["idle_ms"]) in (int, type(None))
+        assert set(each["edges"]) <= {"mill", "shop"}
+    for each in found["outcomes"]:
+        assert re.fullmatch("[0-9a-f]{16}", each["residual"] or "0" * 16)
 
 
 def test_ring_is_bounded_in_bytes() -> None:

@@ -21,8 +21,8 @@ from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
 from tests.api.test_namespaces import late
 from tests.conftest import MakeAcker
+from tests.support import advance, fail, rotate, row, send, tick, track
 from tests.support import columns as columns_of
-from tests.support import fail, rotate, row, send, tick, track
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -138,6 +138,69 @@ def test_metrics_distinguish_reasons_and_drains(
     assert nacked == {n: counters[n] for n in ("failed", "expired", "overflow", "conflict")}
     assert min(nacked["expired"], nacked["overflow"], nacked["conflict"]) > 0
     assert of(found, "acker_rows_orphaned_total", namespace=ns) == counters["orphaned"] == 1
+
+
+def test_metrics_by_edge(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(buckets=2, edges=("mill", "shop", "none"))
+    idle, without = make_any_acker(edges=("mill",)), make_any_acker()
+    ns, mill, shop = acker.namespace, 1 << 55, 1 << 56
+    track(without, 1, 40)
+    for anchor, residual in enumerate((mill | 1, mill | 2, mill | shop | 3, 4), 1):
+        track(acker, anchor, residual)
+    tick(acker, 2)
+    for anchor, waits in ((1, shop | 1), (2, shop | 2), (3, shop | mill | 3)):
+        track(acker, anchor, waits)
+        advance(acker, 100_000)
+    found = scraped(any_server.url)
+
+    def by_edge(name: str, namespace: str = ns) -> dict[str, float]:
+        return {
+            dict(labels)["edge"]: value
+            for (each, labels), value in found.items()
+            if each == name and dict(labels)["namespace"] == namespace
+        }
+
+    expired = by_edge("acker_expired_by_edge_total")
+    assert expired == {"mill": 3, "shop": 1, "none": 0, "(none)": 1}
+    assert of(found, "acker_trees_sampled", namespace=ns) == 3
+    waiting = by_edge("acker_waiting_trees_sampled")
+    assert waiting == {"mill": 1, "shop": 3, "none": 0, "(none)": 0}
+    seconds = by_edge("acker_waiting_idle_seconds_sampled")
+    assert set(seconds) == {"mill", "shop"}
+    assert 100 <= seconds["mill"] < 160
+    assert 200 <= seconds["shop"] < 260
+
+    assert of(found, "acker_trees_sampled", namespace=idle.namespace) == 0
+    none = {"mill": 0, "(none)": 0}
+    assert by_edge("acker_waiting_trees_sampled", idle.namespace) == none
+    assert by_edge("acker_expired_by_edge_total", idle.namespace) == none
+    for name in ("acker_expired_by_edge_total", "acker_waiting_trees_sampled"):
+        assert not by_edge(name, without.namespace), "a namespace without edges has no such series"
+
+
+def test_scrape_reads_a_bounded_sample(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker, without = make_any_acker(shards=64, edges=("mill",)), make_any_acker(shards=64)
+    for each in (acker, without):
+        batch = Batch("shop")
+        for anchor in range(1, 1001):
+            batch.track(anchor, "s", [1 << 55 | anchor])
+        each.apply(batch)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def calls() -> int:
+            before = _scripts(acker)
+            await client.get("/metrics")
+            return _scripts(acker) - before
+
+        both = await calls()
+        without.drop()
+        alone = await calls()
+        # Of 4 shards, the only bucket with trees and one without blocks.
+        assert alone - (both - alone) == 2 * 4
+
+    asked(any_server.url, talk)
 
 
 def test_unreadable_namespace_does_not_hide_others(

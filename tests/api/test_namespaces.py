@@ -39,6 +39,7 @@ def test_state_equals_the_status_of_the_namespace(
     assert [shard["pending"] for shard in body["shards"]] == [[0, 4, 0], [2, 0, 0]]
     assert (body["high_water"], body["high_water_ratio"]) == ("high", 1.0)
     assert body["counters"] == status.counters
+    assert body["odd"] == {}
     assert body["backlog"] == {"shop": 2}
     assert (body["lag_ms"], body["late_ms"]) == (0, 0)
     assert body["config"]["high_water"] == 8
@@ -48,6 +49,24 @@ def test_state_equals_the_status_of_the_namespace(
     again = get(any_server.url, f"{V1}/{acker.namespace}").json()
     assert (again["pending"], again["counters"]["expired"]) == (0, 6)
     assert again["high_water"] == "ok"
+
+
+def test_state_counts_expired_trees_by_edge(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2, edges=("mill", "shop", "till"))
+    mill, till = 1 << 55, 1 << 57
+    batch = Batch("shop")
+    for anchor, residual in enumerate((mill | 1, mill | 2, mill | till | 3, 4), 1):
+        batch.track(anchor, "s", [residual])  # on both shards
+    batch.track(10, "s", [till | 5])
+    acker.apply(batch)
+    fail(acker, 10)
+    tick(acker, 3)
+    body = get(any_server.url, f"{V1}/{acker.namespace}").json()
+    assert body["odd"] == {"mill": 3, "shop": 0, "till": 1, "": 1}
+    assert body["odd"] == acker.status().odd
+    assert body["counters"]["expired"] == 4
 
 
 def test_oldest_tree_has_no_slots_of_its_block(

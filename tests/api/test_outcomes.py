@@ -11,11 +11,22 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ConfigError
 from acker_redis.flows.steps import AskAll
+from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import block_row, fail, fail_slot, rotate, track, track_block
+from tests.support import (
+    advance,
+    block_row,
+    fail,
+    fail_slot,
+    rotate,
+    row,
+    tick,
+    track,
+    track_block,
+)
 
 
 async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> list[Any]:
@@ -43,12 +54,46 @@ def test_verdict_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: M
         "slot": None,
         "anchor": "7",
         "why": "no such address",
+        "cause": "",
+        "residual": None,
+        "edges": [],
+        "idle_ms": None,
         "at_ms": entry.at_ms,
         "task": "shop",
         "entry": f"0:{entry.id}",
     }
     assert (body["next"], body["looked"], body["tasks"]) == (None, 1, ["shop"])
     assert len(acker.outcomes("shop").read()) == 1, "the request takes no verdict"
+
+
+def test_verdict_of_an_expired_tree_has_its_residual(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    hour = 3_600_000
+    acker = make_any_acker(
+        buckets=2, refresh="update", deadline_ms=2 * hour, edges=("mill", "shop")
+    )
+    missing = 1 << 56 | 0xABC
+    track(acker, 7, missing, "order-1", "shop")
+    track_block(acker, 5, [missing, 0, 1 << 55 | 1], "page", "shop")
+    advance(acker, hour)
+    rotate(acker)
+    row(acker, 7, 0)  # shortly before its deadline: its bucket stays
+    tick(acker, 2)
+    found = get(any_server.url, f"{V1}/{acker.namespace}/outcomes?reason=expired").json()
+    by_anchor = {each["anchor"]: each for each in found["outcomes"]}
+    loose = by_anchor["7"]
+    shown = [loose[name] for name in ("cause", "residual", "edges", "why")]
+    assert shown == ["deadline", "0100000000000abc", ["shop"], ""]
+    assert 0 <= loose["idle_ms"] < hour <= loose["age_ms"]
+    first, last = (by_anchor[str(block_anchor(5, slot))] for slot in (0, 2))
+    assert [first[name] for name in ("cause", "residual", "edges")] == [
+        "idle",
+        "0100000000000abc",
+        ["shop"],
+    ]
+    assert (last["residual"], last["edges"]) == ("0080000000000001", ["mill"])
+    assert hour <= last["idle_ms"] <= last["age_ms"]
 
 
 def test_pages_of_many_streams_are_ordered_and_complete(
@@ -125,18 +170,25 @@ def test_unreadable_entries_are_counted_and_skipped(
     stream = ShardKeys(acker.namespace, 0).outcomes("t")
     ack = {"verdict": "ack", "reason": "completed"}
     block = {**ack, "block": "5", "label": "b", "age": "1"}
+    expired = {"verdict": "nack", "reason": "expired"}
+    mixed = {**block, "verdict": "mixed", "cause": "idle", "slots": "2", "nacked": "[0,1]"}
     for fields in (
         {"x": "y"},
         {**ack, "rows": "[1"},
         {**ack, "rows": '[["1f",5,1,""]]'},
         {**block, "rows": '[["x","no"]]'},
         {**block, "rows": "[[5000,7]]"},
+        {**expired, "rows": '[["1f","s",1,"idle","no",5]]'},
+        {**expired, "rows": '[["1f","s",1,"bored","00000000000000ff",5]]'},
+        {**expired, "rows": '[["1f","s",1,"idle","00000000000000ff","5"]]'},
+        {**expired, "rows": '[["1f","s",1,"idle","1ffffffffffffffff",5]]'},
+        {**mixed, "residuals": "0"},
     ):
         acker.connection.client.xadd(stream, fields)
     track(acker, 2, 0, "after")
     body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
     assert [o["source_id"] for o in body["outcomes"]] == ["after", "before"]
-    assert body["unreadable"] == 5
+    assert body["unreadable"] == 10
 
 
 def test_reads_for_a_page_are_bounded() -> None:

@@ -251,8 +251,8 @@ def test_hanging_namespace_does_not_hide_others(
         def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
             return elsewhere if namespace == hung else super().acker(namespace, retry_for)
 
-        async def _see(self, namespace: str, oldest: bool) -> Seen:
-            found = await super()._see(namespace, oldest)
+        async def _see(self, namespace: str, trees: bool) -> Seen:
+            found = await super()._see(namespace, trees)
             seen.append(namespace)
             if len(seen) == len(well):
                 skip(1000.0)  # the timeout of the hanging namespace is reached
@@ -262,7 +262,7 @@ def test_hanging_namespace_does_not_hide_others(
         seen.clear()
         reader = Torn(connect_async(any_server.url, 60.0), answer_within, scrape_within)
         async with elsewhere:
-            survey = await reader.survey(oldest=True, scripts=True)
+            survey = await reader.survey(trees=True, scripts=True)
         await reader.close()
         return survey
 

@@ -16,7 +16,7 @@ from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import fail, fail_slot, rotate, row, track, track_block
+from tests.support import advance, fail, fail_slot, rotate, row, track, track_block
 
 BIG = 2**62 - 1
 
@@ -37,16 +37,20 @@ async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[li
 
 
 def test_tree_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
-    acker = make_any_acker()
-    track(acker, BIG, 0xFF, "order-1", "shop")
+    acker = make_any_acker(edges=("mill", "shop", "till"))
+    track(acker, BIG, 0b101 << 55 | 0xFF, "order-1", "shop")
+    advance(acker, 90_000)
+    row(acker, BIG, 0xF0)
     path = f"{V1}/{acker.namespace}/trees"
 
     async def talk(client: httpx.AsyncClient) -> None:
         tree = (await client.get(f"{path}/{BIG}")).json()
-        assert 0 <= tree.pop("age_ms") < 60_000
+        assert 0 <= tree.pop("idle_ms") < 60_000
+        assert 90_000 <= tree.pop("age_ms") < 150_000
         assert tree == {
             "anchor": "4611686018427387903",
-            "checksum": "00000000000000ff",
+            "checksum": "028000000000000f",
+            "edges": ["mill", "till"],
             "task": "shop",
             "source_id": "order-1",
             "state": "open",
@@ -59,7 +63,10 @@ def test_tree_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: Make
         for wrong in ("0", "-1", "0x", "x", "1e3", str(2**63), "9" * 30, "%D9%A1"):
             is_problem(await client.get(f"{path}/{wrong}"), 422, "bad-request")
         page = (await client.get(path)).json()
-        assert [each["source_id"] for each in page["trees"]] == ["order-1"]
+        (listed,) = page["trees"]
+        assert 0 <= listed.pop("idle_ms") < 60_000
+        assert 90_000 <= listed.pop("age_ms") < 150_000
+        assert listed == tree
         assert (page["next"], page["looked"], page["complete"]) == (None, 1, True)
         assert page["scan"] == {"looked": 1, "unreadable": 0, "cost": page["scan"]["cost"]}
 
@@ -69,14 +76,14 @@ def test_tree_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: Make
 def test_tree_in_a_block_has_its_block(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    acker = make_any_acker()
-    track_block(acker, 5, [40, 0, 42], "page 1", "shop")
+    acker = make_any_acker(edges=("mill",))
+    track_block(acker, 5, [40, 0, 1 << 55 | 42], "page 1", "shop")
     fail_slot(acker, 5, 2, "torn")
     path = f"{V1}/{acker.namespace}/trees"
 
     async def talk(client: httpx.AsyncClient) -> None:
         (block,) = (await client.get(path)).json()["blocks"]
-        assert 0 <= block.pop("age_ms") < 60_000
+        assert 0 <= block.pop("idle_ms") <= block.pop("age_ms") < 60_000
         assert block == {
             "block": "5",
             "first_anchor": str(block_anchor(5, 0)),
@@ -89,8 +96,8 @@ def test_tree_in_a_block_has_its_block(
         for slot in range(3):
             tree = (await client.get(f"{path}/{block_anchor(5, slot)}")).json()
             assert tree["block"] == {"block": "5", "slots": 3, "open": [0, 2], "failed": [2]}
-            states.append((tree["state"], tree["why"]))
-        assert states == [("open", ""), ("complete", ""), ("failed", "torn")]
+            states.append((tree["state"], tree["why"], tree["edges"]))
+        assert states == [("open", "", []), ("complete", "", []), ("failed", "torn", ["mill"])]
 
     asked(any_server.url, talk)
 
@@ -219,18 +226,20 @@ def test_state_has_the_oldest_tree_and_caches_it(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "OLDEST_KEPT", 3600.0)
-    acker = make_any_acker()
+    acker = make_any_acker(edges=("mill",))
 
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}"
         body = (await client.get(path)).json()
         assert (body["oldest"], body["resharding_to"]) == (None, None)
-        track(acker, 7, 40, "first")
+        track(acker, 7, 1 << 55 | 40, "first")
         rotate(acker)
         track(acker, 8, 40, "second")
         body = (await client.get(path)).json()
         assert body["oldest"]["exact"] is True
-        assert body["oldest"]["tree"]["source_id"] == "first"
+        tree = body["oldest"]["tree"]
+        assert (tree["source_id"], tree["edges"]) == ("first", ["mill"])
+        assert 0 <= tree["idle_ms"] <= tree["age_ms"]
         listed = _calls(acker)
         for _ in range(5):
             assert (await client.get(path)).json()["oldest"] == body["oldest"], "cached for a while"

@@ -20,8 +20,12 @@ Terms: [glossary](../glossary.md).
 
 - **Source.** `acker-redis serve` reads all metrics from Redis at each scrape and counts nothing
   itself. Replicas of the service therefore agree, and a restart loses nothing.
+- **Samples.** The metrics named `_sampled` are from a sample of the pending trees, which each scrape
+  reads: about 200 trees of each namespace with edges. `acker_trees_sampled` has the exact number.
+  Divide by it to get the share of the trees that wait on an edge.
 - **Labels.** No label is an id. `bucket` is an age in ticks: 0 is the newest bucket. `task` is the
-  name of a source; the metrics have at most 1000 of them, and the sum of all others.
+  name of a source; the metrics have at most 1000 of them, and the sum of all others. `edge` is the
+  name of an [edge](../glossary.md); a namespace has up to eight.
 - **Access.** When any token is set, `/metrics` needs a token with the role `metrics`, or one for
   all namespaces. `ACKER_REDIS_API_METRICS=false` switches it off.
 
@@ -45,6 +49,8 @@ TAIL = """
 | How many trees are pending? | `sum by (namespace) (acker_trees_pending)` |
 | How many trees are nacked, per second, and why? | `sum by (namespace, reason) (rate(acker_trees_total{verdict="nack"}[5m]))` |
 | What share of the trees is nacked? | `sum by (namespace) (rate(acker_trees_total{verdict="nack"}[5m])) / sum by (namespace) (rate(acker_trees_total[5m]))` |
+| On which edges are messages of expired trees unaccounted for? | `sum by (namespace, edge) (increase(acker_expired_by_edge_total[1h]))` |
+| Where do pending trees wait? | `acker_waiting_trees_sampled / on (namespace) group_left () acker_trees_sampled` |
 | How long do trees take, at the 99th percentile? | `histogram_quantile(0.99, sum by (namespace, le) (rate(acker_complete_latency_seconds_bucket[5m])))` |
 | Which namespaces have no rotator that keeps up? | `max by (namespace) (acker_rotation_lag_seconds) > 5` |
 | Which source does not take its verdicts? | `topk(5, acker_outcomes_backlog_ratio)` |

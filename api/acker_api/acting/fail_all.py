@@ -39,6 +39,8 @@ class FailAll:
     looked: int = 0
     next: PageCursor | None = None
     sample: list[TreeState] = field(default_factory=list)
+    edges: tuple[str, ...] = ()
+    """The edges of the namespace."""
 
     def counts(self) -> dict[str, Any]:
         """Return the counts, for the audit log."""
@@ -85,7 +87,7 @@ class Failing:
         """Read some pages, and fail the trees that match unless it is a dry run."""
         if self.state == "untracked" and self.kind == "block":
             return FailAll()  # a tree in a block is always tracked
-        done = FailAll(next=self.cursor)
+        done = FailAll(next=self.cursor, edges=(await acker.config()).edges)
         meant = Filter(
             self.source_id,
             self.task,
@@ -138,6 +140,7 @@ def _in_block(first: TreeState, slot: int) -> TreeState:
         failed=False,
         why="",
         age_ms=first.age_ms,
+        idle_ms=first.idle_ms,
         bucket=first.bucket,
         block=first.block,
     )

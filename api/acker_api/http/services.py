@@ -97,7 +97,7 @@ class Services:
             actions=Actions(reader, audit),
             canary=canary,
             readiness=Kept(readiness.look, READINESS_KEPT, longer=kept_longer),
-            scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
+            scrape=Kept(lambda: reader.survey(trees=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
             lately=Readings(),
             minute=Readings(lately=False),

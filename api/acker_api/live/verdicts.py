@@ -6,13 +6,15 @@ ignored.
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from acker_api.shapes.verdicts import Outcome
 from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.outcome import Cause, odd_edges
 
 MOST = 200
 """Maximum number of verdicts of an event."""
@@ -26,6 +28,7 @@ MAX_TEXT = 128 * 1024
 _CHANNEL = re.compile(
     rb"acker:([A-Za-z0-9_.-]{1,64}):(ack|nack|touch|mixed):([A-Za-z0-9_.-]{1,64})"
 )
+_RESIDUAL = re.compile(r"[0-9a-f]{16}")
 _HEAD = re.compile(rb'\{"verdict":"[a-z]+","reason":"([a-z]+)","n":([0-9]{1,9}),')
 
 
@@ -48,6 +51,20 @@ class Address:
         return cls(*(part.decode() for part in match.groups())) if match else None
 
 
+class _Row(NamedTuple):
+    """The fields of a verdict that its row has, not validated."""
+
+    anchor: str
+    source_id: Any
+    age_ms: Any
+    why: Any
+    slot: int | None = None
+    cause: Any = ""
+    residual: str | None = None
+    edges: tuple[str, ...] = ()
+    idle_ms: Any = None
+
+
 class BlockVerdict(BaseModel):
     """The verdicts on the trees of a block, in one entry."""
 
@@ -60,13 +77,24 @@ class BlockVerdict(BaseModel):
     acked: int = Field(examples=[4095])
     nacked: int = Field(examples=[0])
     age_ms: int = Field(examples=[5200])
+    cause: Cause = Field(description="Of a block that expired: `idle` or `deadline`", examples=[""])
+    edges: dict[str, int] = Field(
+        description="Of a block that expired: nacked trees, by the edges on which an odd number of "
+        "their messages is unaccounted for",
+        examples=[{}],
+    )
+    idle_ms: int | None = Field(
+        description="Of a block that expired: time since its last row, to within a tick",
+        examples=[None],
+    )
     at_ms: int = Field(examples=[1_700_000_000_000])
 
 
 @dataclass
 class Gathering:
-    """Verdicts for the next event."""
+    """Verdicts for the next event, of a namespace with these edges."""
 
+    edges: tuple[str, ...] = ()
     outcomes: list[str] = field(default_factory=list)
     """Each as JSON."""
     blocks: list[str] = field(default_factory=list)
@@ -107,11 +135,13 @@ class Gathering:
     def _take(self, address: Address, reason: str, count: int, body: Any, at_ms: int) -> None:
         if "block" not in body:
             # Parse all rows before any is added: a message is added as a whole, or ignored.
-            rows = [(int(anchor, 16), *texts) for anchor, *texts in body["rows"]]
+            rows = [self._row(*row) for row in body["rows"]]
             self._outcomes(address, reason, rows, at_ms)
         elif "rows" in body:
             block, label, age_ms = int(body["block"], 16), body["label"], body["age"]
-            rows = [(block_anchor(block, n), label, age_ms, why, n) for n, why in body["rows"]]
+            rows = [
+                _Row(str(block_anchor(block, n)), label, age_ms, why, n) for n, why in body["rows"]
+            ]
             self._outcomes(address, reason, rows, at_ms)
         else:
             nacked = len(body["nacked"]) if address.verdict == "mixed" else count
@@ -125,6 +155,9 @@ class Gathering:
                 acked=count if address.verdict == "ack" else max(0, count - nacked),
                 nacked=nacked if address.verdict in ("nack", "mixed") else 0,
                 age_ms=body["age"],
+                cause=body.get("cause", ""),
+                edges=self._odd(body.get("residuals", "")),
+                idle_ms=body.get("idle"),
                 at_ms=at_ms,
             ).model_dump_json()
             if len(self.blocks) < MAX_BLOCKS and self._size < MAX_TEXT:
@@ -133,25 +166,48 @@ class Gathering:
             else:
                 self.dropped += count
 
-    def _outcomes(
-        self, address: Address, reason: str, rows: list[tuple[Any, ...]], at_ms: int
-    ) -> None:
+    def _row(
+        self,
+        anchor: str,
+        source_id: Any,
+        age_ms: Any,
+        text: Any,
+        residual: str | None = None,
+        idle_ms: Any = None,
+    ) -> "_Row":
+        """Convert a published row; of an expired tree the text is the cause."""
+        name = str(int(anchor, 16))
+        if residual is None:
+            return _Row(name, source_id, age_ms, text)
+        if not _RESIDUAL.fullmatch(residual):
+            raise ValueError(f"invalid residual {residual!r:.30}")
+        edges = odd_edges(self.edges, int(residual, 16))
+        return _Row(name, source_id, age_ms, "", None, text, residual, edges, idle_ms)
+
+    def _odd(self, residuals: str) -> dict[str, int]:
+        """Count the nacked trees of a block by edge."""
+        if not self.edges:
+            return {}
+        # The first three of 16 hex digits hold the code of the edge; they have few values.
+        heads = Counter(residuals[at : at + 3] for at in range(0, len(residuals), 16))
+        found = Counter[str]()
+        for head, trees in heads.items():
+            found.update(dict.fromkeys(odd_edges(self.edges, int(head, 16) << 52), trees))
+        return dict(found)
+
+    def _outcomes(self, address: Address, reason: str, rows: "list[_Row]", at_ms: int) -> None:
         made: list[str] = []
         size = self._size
         room = MOST - len(self.outcomes)
         if address.verdict != "nack":
             room = min(room, MAX_ACKS - self._acks)
-        for anchor, source_id, age_ms, why, *slot in rows:
+        for row in rows:
             if len(made) >= room or size >= MAX_TEXT:
                 break
             told = Outcome(
                 verdict=address.verdict,
                 reason=reason,
-                source_id=source_id,
-                slot=slot[0] if slot else None,
-                anchor=str(anchor),
-                age_ms=age_ms,
-                why=why,
+                **row._asdict(),
                 at_ms=at_ms,
                 task=address.task,
                 entry="",

@@ -109,6 +109,7 @@ class NamespaceWatch(Watch):
 
     def __init__(self, namespace: str, ring: Ring, standing: KeptEach[NamespaceStatus]) -> None:
         self._namespace, self._standing = namespace, standing
+        self._edges: tuple[str, ...] = ()
         self._gathering = Gathering()
         self._flush: asyncio.TimerHandle | None = None
         self._flushed = 0.0
@@ -145,6 +146,7 @@ class NamespaceWatch(Watch):
     async def _poll(self) -> float:
         status = await self._standing.get(self._namespace)
         self._ahead_ms = status.shards[0].now_ms - 1000 * time.time()
+        self._edges = self._gathering.edges = tuple(status.config.edges)
         if status.config.publish != self._publishes:
             self._publishes = status.config.publish
             if self.polled.is_set():
@@ -168,7 +170,7 @@ class NamespaceWatch(Watch):
 
     def _tell_gathered(self) -> None:
         self._flush, self._flushed = None, time.monotonic()
-        gathered, self._gathering = self._gathering, Gathering()
+        gathered, self._gathering = self._gathering, Gathering(self._edges)
         self.tell("outcome", gathered.data())
 
 

@@ -1,7 +1,8 @@
 """The state of the namespaces as Prometheus metrics.
 
 Everything is read first, and then converted by functions without I/O. This process counts nothing,
-so replicas agree, and a restart loses nothing. No label is an id; the number of tasks is bounded.
+so replicas agree, and a restart loses nothing. Only the metrics named ``_sampled`` are estimates.
+No label is an id; the numbers of tasks and of edges are bounded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor.standing import MAX_TASKS, OTHERS, backlog_ratio, most
 from acker_redis.protocol.status import Status
 
+NO_EDGE = "(none)"
+"""Label for trees that are odd on none of the named edges; it is not a valid name of an edge."""
 LATENCY_DIGITS = 23
 """Buckets of the latency: up to 2^22 ms, 70 minutes. A fixed number, so no series begins late."""
 
@@ -68,6 +71,7 @@ def families(survey: Survey) -> Iterator[Metric]:
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
     yield _latency(states)
+    yield from _edges(seen)
     yield from _marks(states)
     yield from _rotation(states)
     yield from _backlog(states)
@@ -145,6 +149,45 @@ def _latency(states: dict[str, Status]) -> Metric:
     return found
 
 
+def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
+    """Yield the metrics of namespaces with edges."""
+    expired = _counter(
+        "acker_expired_by_edge",
+        "Expired trees by the edges on which an odd number of their messages is unaccounted for: "
+        f"with two such edges, a tree counts for both. {NO_EDGE}: on none of the named edges",
+        *("namespace", "edge"),
+    )
+    sampled = _gauge(
+        "acker_trees_sampled",
+        "Pending trees that this scrape has read for the two metrics by edge",
+        "namespace",
+    )
+    waiting = _gauge(
+        "acker_waiting_trees_sampled",
+        "Sampled trees with an odd number of messages outstanding on an edge; a tree may wait on "
+        f"several. {NO_EDGE}: on none of the named edges",
+        *("namespace", "edge"),
+    )
+    idle = _gauge(
+        "acker_waiting_idle_seconds_sampled",
+        "Median of the seconds since the last row of the sampled trees that wait on an edge",
+        *("namespace", "edge"),
+    )
+    for name, each in seen.items():
+        for edge, count in each.status.odd.items():
+            expired.add_metric([name, edge or NO_EDGE], count)
+        if each.waits is None:
+            continue
+        sampled.add_metric([name], each.waits.sampled)
+        found = {one.edge: one for one in each.waits.edges}
+        for edge in (*each.status.config.edges, ""):
+            one = found.get(edge)
+            waiting.add_metric([name, edge or NO_EDGE], one.trees if one else 0)
+            if one:
+                idle.add_metric([name, edge or NO_EDGE], one.idle_ms / 1000)
+    yield from (expired, sampled, waiting, idle)
+
+
 def _marks(states: dict[str, Status]) -> Iterator[Metric]:
     mark = _gauge(
         "acker_high_water", "The high-water mark: pending trees at which sources wait", "namespace"
@@ -171,14 +214,14 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
     reshard = _gauge("acker_resharding", "1 while the namespace is resharding, else 0", "namespace")
     life = _gauge(
         "acker_tree_lifetime_seconds",
-        "Maximum lifetime in seconds of a tree without a row that extends it, as configured",
+        "Maximum age of a tree in seconds while a rotator is on time, touches aside, as configured",
         "namespace",
     )
     for name, status in states.items():
         for shard in status.shards:
             lag.add_metric([name, str(shard.shard)], shard.lag_ms / 1000)
         tick.add_metric([name], status.config.tick_ms / 1000)
-        life.add_metric([name], status.config.timeout_ms / 1000)
+        life.add_metric([name], status.config.lifetime_ms / 1000)
         reshard.add_metric([name], float(status.reshard is not None))
     yield from (lag, tick, life, reshard)
 

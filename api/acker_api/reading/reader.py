@@ -20,6 +20,7 @@ from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.flows.browse import OldestTree
 from acker_redis.flows.names import names
 from acker_redis.flows.steps import Flow, ask_until
+from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.status import Status
 from acker_redis.transport.errors import FAILED
@@ -32,6 +33,9 @@ CALLS = 16
 """Maximum of concurrent scripts, and so of connections: a namespace may have 1024 shards."""
 SIDE_BY_SIDE = 4
 """Namespaces that are read concurrently: one without an answer delays three others at most."""
+SAMPLE = 200
+"""Trees of a namespace with edges that a survey reads: of 4 shards at most, with a call for each
+bucket that has some."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Seen:
     status: Status
     oldest_ms: int | None = None
     """Age of the oldest pending tree in ms, 0 if none is pending; None if it is unknown."""
+    waits: Waits | None = None
+    """On which edges a sample of the trees waits; None without edges, or if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,11 @@ class Reader:
         except (AckerError, ValueError, LookupError, TypeError):
             return None  # for example a missing right: the rest of the state is still returned
 
-    async def survey(self, oldest: bool = False, scripts: bool = False) -> Survey:
+    async def survey(self, trees: bool = False, scripts: bool = False) -> Survey:
         """Return the state of all namespaces. Raises nothing: the result has the errors.
 
-        ``oldest`` also reads the age of the oldest trees, ``scripts`` the time of scripts.
+        ``trees`` also reads the age of the oldest trees, and on which edges a sample of the trees
+        waits; ``scripts`` the time of scripts.
         """
         begun = time.monotonic()
         self.moved.look()
@@ -140,7 +147,7 @@ class Reader:
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._scrape_within):
-                    await self._read(found, oldest)
+                    await self._read(found, trees)
                     if scripts:
                         spent.append(await self._script_seconds())
         return Survey(found, error, spent[-1], time.monotonic() - begun)
@@ -158,24 +165,24 @@ class Reader:
         await self.moved.close()
         await self._connection.close()
 
-    async def _read(self, found: dict[str, Seen | AckerError], oldest: bool) -> None:
+    async def _read(self, found: dict[str, Seen | AckerError], trees: bool) -> None:
         turns = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def read(name: str) -> None:
             async with turns:
                 try:
-                    found[name] = await _within(
-                        self._answer_within, lambda: self._see(name, oldest)
-                    )
+                    found[name] = await _within(self._answer_within, lambda: self._see(name, trees))
                 except AckerError as error:
                     found[name] = error
 
         await asyncio.gather(*map(read, found))
 
-    async def _see(self, namespace: str, oldest: bool) -> Seen:
+    async def _see(self, namespace: str, trees: bool) -> Seen:
         acker = self.acker(namespace)
         status = await _state(acker)
-        return Seen(status, await _oldest_ms(acker, status) if oldest else None)
+        if not trees:
+            return Seen(status)
+        return Seen(status, await _oldest_ms(acker, status), await _waits(acker, status))
 
     async def _script_seconds(self) -> float | None:
         """Return the time of the server, or the sum of all masters of a cluster."""
@@ -232,6 +239,17 @@ async def _oldest_ms(acker: AsyncAcker, status: Status) -> int | None:
     except (AckerError, ValueError, LookupError, TypeError):
         return None  # for example a missing right: the rest of the state is still returned
     return oldest.tree.age_ms if oldest else 0
+
+
+async def _waits(acker: AsyncAcker, status: Status) -> Waits | None:
+    if not status.config.edges:
+        return None
+    if not status.pending:
+        return Waits(0, 0, ())
+    try:
+        return await acker.connection.drive(read_waits(acker.flows, status, SAMPLE))
+    except (AckerError, ValueError, LookupError, TypeError):
+        return None
 
 
 async def _within(seconds: float, read: Callable[[], Awaitable[T]]) -> T:

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from acker_redis.errors import ConfigError
 from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
+from acker_redis.protocol.outcome import Cause, Entry, Outcome, parse_entry
 
 STREAMS = 256
 """Maximum number of streams that a page reads; of a task it reads all shards."""
@@ -115,8 +115,9 @@ def newest(
     limit: int,
     before: After | None = None,
     meant: Meant | None = None,
+    edges: tuple[str, ...] = (),
 ) -> Flow[VerdictPage]:
-    """Return up to ``limit`` verdicts of these tasks that match."""
+    """Return up to ``limit`` verdicts of these tasks that match; ``edges`` of the namespace."""
     meant = meant or Meant()
     streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
     found: list[Told] = []
@@ -142,7 +143,8 @@ def newest(
             at, looked = After(key, ALL_TOLD), looked + 1
             continue
         try:
-            entry = parse_entry(stream.keys.shard, f"{key[0]}-{key[1]}".encode(), fields)
+            id_ = f"{key[0]}-{key[1]}".encode()
+            entry = parse_entry(stream.keys.shard, id_, fields, edges)
             for outcome in islice(entry, told, None):
                 if len(found) == limit or looked == MAX_LOOKED:
                     break
@@ -161,8 +163,11 @@ def newest(
 def _sound(outcome: Outcome) -> Outcome:
     """Return the verdict. Raise TypeError for one that no script writes."""
     texts = (outcome.source_id, outcome.why)
-    if not all(isinstance(text, str) for text in texts) or type(outcome.age_ms) is not int:
-        raise TypeError("a text or an age of the verdict has another type")
+    times = (outcome.age_ms, outcome.idle_ms)
+    if not all(isinstance(text, str) for text in texts) or {type(ms) for ms in times} != {int}:
+        raise TypeError("a text or a time of the verdict has another type")
+    if outcome.cause not in get_args(Cause) or not 0 <= outcome.residual < 1 << 64:
+        raise TypeError("the cause or the residual of the verdict is invalid")
     return outcome
 
 

@@ -1,7 +1,7 @@
 """Shapes of requests and responses: namespaces, ticks, sessions and the audit log."""
 
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -9,10 +9,11 @@ from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
 from acker_api.shapes.status import Configuration
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.config import MAX_EDGES, AckerConfig
 
 _MOST = 10**12
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+EdgeName = Annotated[str, Field(pattern=NAME)]
 
 
 class NewNamespace(BaseModel):
@@ -21,7 +22,14 @@ class NewNamespace(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"example": {"name": "orders", "shards": 4, "tick_ms": 60000}},
+        json_schema_extra={
+            "example": {
+                "name": "orders",
+                "shards": 4,
+                "tick_ms": 60000,
+                "edges": ["paid", "packed"],
+            }
+        },
     )
 
     name: str = Field(pattern=NAME)
@@ -29,13 +37,28 @@ class NewNamespace(BaseModel):
     buckets: int = Field(default=3, ge=2, le=16)
     tick_ms: int = Field(default=30_000, ge=1, le=_MOST)
     high_water: int = Field(default=100_000, ge=1, le=_MOST)
-    refresh: Literal["never", "update"] = "never"
+    refresh: Literal["never", "update"] = Field(
+        default="never", description="`update`: every row resets the timeout, up to the deadline"
+    )
+    deadline_ms: int = Field(
+        default=0,
+        ge=0,
+        le=_MOST,
+        description="With `refresh` `update`: maximum age of a tree, at least `buckets` ticks",
+    )
     outcomes_limit: int = Field(default=1_000_000, ge=1, le=_MOST)
     publish: bool = True
+    edges: list[EdgeName] = Field(
+        default=[],
+        max_length=MAX_EDGES,
+        description="Different names of the ways on which messages go from one step to the next; "
+        "they cannot be changed later",
+    )
 
     def config(self) -> AckerConfig:
         """Return the configuration. Raise ConfigError if the fields contradict each other."""
-        return AckerConfig(**self.model_dump(exclude={"name"}))
+        fields = self.model_dump(exclude={"name", "edges"})
+        return AckerConfig(**fields, edges=tuple(self.edges))
 
 
 class Created(BaseModel):
@@ -59,6 +82,12 @@ class Changes(BaseModel):
     high_water: int | None = Field(default=None, ge=1, le=_MOST)
     tick_ms: int | None = Field(default=None, ge=1, le=_MOST)
     outcomes_limit: int | None = Field(default=None, ge=1, le=_MOST)
+    deadline_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST,
+        description="Only with `refresh` `update`; it holds from the next row of each tree on",
+    )
 
 
 class Rotation(BaseModel):

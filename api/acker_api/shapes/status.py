@@ -3,13 +3,12 @@
 Fields are only ever added. Times are in ms; a ``_ms`` that is a point in time counts from 1970.
 """
 
-from dataclasses import asdict
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.shapes.trees import Oldest
-from acker_redis.doctor.standing import standing
+from acker_redis.doctor.standing import settings, standing
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
@@ -82,15 +81,33 @@ class Configuration(BaseModel):
     buckets: int = Field(examples=[3])
     tick_ms: int = Field(examples=[30000])
     high_water: int = Field(examples=[100000])
-    refresh: Literal["never", "update"]
+    refresh: Literal["never", "update"] = Field(
+        description="`never`: the timeout of a tree counts from its first row; `update`: from its "
+        "last one"
+    )
+    deadline_ms: int = Field(
+        description="With `update`: the age at which a tree expires, however many rows arrive; "
+        "with `never` 0",
+        examples=[0],
+    )
     outcomes_limit: int = Field(examples=[1000000])
     publish: bool
-    timeout_ms: int = Field(description="Maximum lifetime of a tree", examples=[90000])
+    edges: list[str] = Field(
+        description="Names of the ways on which messages go from one step to the next",
+        examples=[["paid", "packed"]],
+    )
+    timeout_ms: int = Field(
+        description="Time after which a tree expires, see `refresh`", examples=[90000]
+    )
+    lifetime_ms: int = Field(
+        description="Maximum age of a tree while a rotator is on time, touches aside",
+        examples=[90000],
+    )
 
     @classmethod
     def of(cls, config: AckerConfig) -> "Configuration":
         """Convert a configuration."""
-        return cls(**asdict(config), timeout_ms=config.timeout_ms)
+        return cls(**settings(config))
 
 
 class Counters(BaseModel):
@@ -208,6 +225,12 @@ class NamespaceStatus(BaseModel):
         description="Ticks of the shard with the most; 0: no rotator has run yet", examples=[17]
     )
     counters: Counters
+    odd: dict[str, int] = Field(
+        description="Expired trees by the edges on which an odd number of their messages is "
+        "unaccounted for, since the namespace was created; with two such edges, a tree counts for "
+        "both. '': on none of the named edges. Empty in a namespace without edges",
+        examples=[{"paid": 0, "packed": 5, "": 0}],
+    )
     latency: LatencyCounts
     backlog: dict[str, int] = Field(
         description="Untaken verdicts per task; beyond 1000 tasks, `(others)` has the rest",

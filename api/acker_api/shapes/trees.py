@@ -3,6 +3,7 @@
 Anchors and numbers of blocks are text: many JSON readers round numbers beyond 2^53.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from acker_api.acting.fail_all import MOST, FailAll
 from acker_api.reading.walk import Kind
 from acker_redis.flows.browse import BlockEntry
+from acker_redis.flows.waits import EdgeWaits, Waits
+from acker_redis.protocol.outcome import odd_edges
 from acker_redis.protocol.tree import BlockState, State, TreeState
 
 
@@ -42,28 +45,41 @@ class TreeInBrief(BaseModel):
 
     anchor: str = Field(examples=["4711"])
     checksum: str = Field(
-        description="XOR of the ids of its messages, 16 hex digits; 0 in a block: complete",
-        examples=["000000000000003e"],
+        description="XOR of the ids of its outstanding messages, 16 hex digits; 0 in a block: "
+        "complete",
+        examples=["010000000000003e"],
+    )
+    edges: list[str] = Field(
+        description="Edges on which an odd number of its messages is outstanding; two messages on "
+        "one edge do not show",
+        examples=[["packed"]],
     )
     task: str = Field(description="'' if it is not tracked yet", examples=["shop"])
     source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
     state: State
     why: str = Field(description="Reason that the bolt gave for the failure", examples=[""])
     age_ms: int = Field(description="Time since its first row", examples=[5200])
+    idle_ms: int = Field(
+        description="Time since its last row; in a block, since the last row of the block, to "
+        "within a tick",
+        examples=[4100],
+    )
     bucket: int = Field(description="0 is the newest; the number of buckets: it expires now")
     block: BlockInBrief | None = Field(description="null: a loose tree")
 
     @classmethod
-    def of(cls, tree: TreeState) -> Self:
-        """Convert a tree."""
+    def of(cls, tree: TreeState, edges: Sequence[str]) -> Self:
+        """Convert a tree of a namespace with these edges."""
         return cls(
             anchor=str(tree.anchor),
             checksum=f"{tree.checksum:016x}",
+            edges=list(odd_edges(edges, tree.checksum)),
             task=tree.task,
             source_id=tree.source_id,
             state=tree.state,
             why=tree.why,
             age_ms=tree.age_ms,
+            idle_ms=tree.idle_ms,
             bucket=tree.bucket,
             block=cls._block(tree.block) if tree.block else None,
         )
@@ -102,6 +118,7 @@ class Block(BaseModel):
     task: str = Field(examples=["shop"])
     label: str = Field(examples=["page 1"])
     age_ms: int = Field(examples=[5200])
+    idle_ms: int = Field(description="Time since its last row, to within a tick", examples=[4100])
     bucket: int = Field(examples=[0])
 
     @classmethod
@@ -114,6 +131,7 @@ class Block(BaseModel):
             task=entry.task,
             label=entry.label,
             age_ms=entry.age_ms,
+            idle_ms=entry.idle_ms,
             bucket=entry.bucket,
         )
 
@@ -140,6 +158,52 @@ class Trees(BaseModel):
     looked: int = Field(description="Records and headers that were read", examples=[100])
     complete: bool = Field(description="Whether there is no next page")
     scan: Scan
+
+
+class WaitingOnEdge(BaseModel):
+    """The sampled trees that have messages outstanding on one edge."""
+
+    edge: str = Field(
+        description="'': on none of the named edges, or two messages on one edge",
+        examples=["packed"],
+    )
+    trees: int = Field(
+        description="Sampled trees with an odd number of messages outstanding there", examples=[170]
+    )
+    idle_ms: int = Field(description="Median of the times since their last row", examples=[4100])
+    max_idle_ms: int = Field(description="The longest of these times", examples=[61_000])
+
+    @classmethod
+    def of(cls, waits: EdgeWaits) -> "WaitingOnEdge":
+        """Convert the numbers of an edge."""
+        return cls(
+            edge=waits.edge,
+            trees=waits.trees,
+            idle_ms=waits.idle_ms,
+            max_idle_ms=waits.max_idle_ms,
+        )
+
+
+class WaitingTrees(BaseModel):
+    """On which edges pending trees wait now, from a sample of them."""
+
+    sampled: int = Field(
+        description="Trees that were read, failed and complete ones aside", examples=[200]
+    )
+    pending: int = Field(description="Pending trees of the namespace", examples=[12_000])
+    edges: list[WaitingOnEdge] = Field(
+        description="Edges with waiting trees, most trees first; a tree may wait on several. "
+        "Without edges, all trees are under ''"
+    )
+
+    @classmethod
+    def of(cls, waits: Waits) -> "WaitingTrees":
+        """Convert a sample."""
+        return cls(
+            sampled=waits.sampled,
+            pending=waits.pending,
+            edges=[WaitingOnEdge.of(each) for each in waits.edges],
+        )
 
 
 class Why(BaseModel):
@@ -234,6 +298,6 @@ class FailedTrees(BaseModel):
             ended=done.ended,
             looked=done.looked,
             next=str(done.next) if done.next else None,
-            sample=[Tree.of(tree) for tree in done.sample],
+            sample=[Tree.of(tree, done.edges) for tree in done.sample],
             dry_run=dry_run,
         )

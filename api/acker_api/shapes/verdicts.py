@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from acker_api.reading.verdicts import Told, VerdictPage
+from acker_redis.protocol.outcome import Cause
 
 Verdict = Literal["ack", "nack", "touch"]
 Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "reset"]
@@ -22,6 +23,26 @@ class Outcome(BaseModel):
     anchor: str = Field(examples=["4711"])
     age_ms: int = Field(description="From its first row to the verdict", examples=[5200])
     why: str = Field(examples=["no such address"])
+    cause: Cause = Field(
+        description="Of an expired tree: `idle`, no row came in time; `deadline`, it was too old "
+        "although rows may have come",
+        examples=[""],
+    )
+    residual: str | None = Field(
+        description="Of an expired tree: the XOR of the ids of all messages that are unaccounted "
+        "for, 16 hex digits. If one message is missing, this is its id. Zeros: unknown",
+        examples=[None],
+    )
+    edges: list[str] = Field(
+        description="Of an expired tree: the edges on which an odd number of its messages is "
+        "unaccounted for",
+        examples=[[]],
+    )
+    idle_ms: int | None = Field(
+        description="Of an expired tree: time from its last row to the verdict; in a block, from "
+        "the last row of the block, to within a tick",
+        examples=[None],
+    )
     at_ms: int = Field(description="Time of the verdict", examples=[1_700_000_000_000])
     task: str = Field(examples=["shop"])
     entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
@@ -38,6 +59,10 @@ class Outcome(BaseModel):
             anchor=str(outcome.anchor),
             age_ms=outcome.age_ms,
             why=outcome.why,
+            cause=outcome.cause,
+            residual=f"{outcome.residual:016x}" if outcome.cause else None,
+            edges=list(outcome.edges),
+            idle_ms=outcome.idle_ms if outcome.cause else None,
             at_ms=entry.at_ms,
             task=told.task,
             entry=f"{entry.shard}:{entry.id}",

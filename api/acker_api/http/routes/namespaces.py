@@ -14,6 +14,8 @@ from acker_api.http.services import Shared
 from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
 from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
+from acker_api.shapes.trees import WaitingTrees
+from acker_redis.flows.waits import MAX_SAMPLE
 from acker_redis.protocol.keys import DOTS, RESERVED
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
@@ -118,6 +120,24 @@ async def get_config(services: Shared, who: Viewer, namespace: Namespace) -> Con
     return Configuration.of(await services.reader.read(acker.config))
 
 
+@router.get("/{namespace}/waits", responses=answers(*READS))
+async def get_waits(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    sample: Annotated[
+        int, Query(description="Approximate number of trees to read", ge=1, le=MAX_SAMPLE)
+    ] = 1000,
+) -> WaitingTrees:
+    """Return on which edges pending trees wait now, and for how long, from a sample of them.
+
+    The sample has about as many trees of each bucket, and of up to 16 shards. Of blocks, it has
+    some trees of a few.
+    """
+    acker = services.reader.acker(namespace)
+    return WaitingTrees.of(await services.reader.read(lambda: acker.waits(sample)))
+
+
 @router.patch("/{namespace}/config", responses=answers(*ACTS))
 async def configure(
     services: Shared, who: Operator, namespace: Namespace, changes: Changes
@@ -125,7 +145,8 @@ async def configure(
     """Change settings of a namespace in use; return its configuration.
 
     The settings apply from the next call of any producer. A shorter `tick_ms` lets pending trees
-    expire earlier. After an error, some shards may have the settings and others not: retry.
+    expire earlier. A `tick_ms` and a `deadline_ms` that contradict each other are refused. After an
+    error, some shards may have the settings and others not: retry.
     """
     wanted = changes.model_dump(exclude_none=True)
     if not wanted:

@@ -41,7 +41,7 @@ async def list_outcomes(
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     tasks = [task] if task else choose(status.backlog, len(shards))
     begin = After.parse(before) if before else None
-    flow = newest(shards, tasks, limit, begin, Meant(verdict, reason))
+    flow = newest(shards, tasks, limit, begin, Meant(verdict, reason), status.config.edges)
     page = await services.reader.drive(flow)
     return Outcomes.of(page, tasks)
 

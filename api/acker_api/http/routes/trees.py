@@ -70,8 +70,9 @@ async def list_trees(
     meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
     at = PageCursor.parse(cursor) if cursor else None
     found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
+    edges = (await services.reader.read(acker.config)).edges
     return Trees(
-        trees=[Tree.of(tree) for tree in found.trees.values()],
+        trees=[Tree.of(tree, edges) for tree in found.trees.values()],
         blocks=[Block.of(block) for block in found.blocks.values()],
         next=str(found.next) if found.next else None,
         looked=found.looked,
@@ -148,7 +149,7 @@ async def get_tree(services: Shared, who: Viewer, namespace: Namespace, anchor: 
     tree = await services.reader.read(lambda: acker.show(anchor))
     if tree is None:
         raise not_pending()
-    return Tree.of(tree)
+    return Tree.of(tree, (await services.reader.read(acker.config)).edges)
 
 
 @router.post("/{anchor}/fail", responses=answers(*ACTS))

@@ -25,14 +25,27 @@ The oracle checks these invariants, at every call unless a line says otherwise:
    that completes the tree acks it. A failed tree is nacked at once.
 3. *One verdict per TRACK that was applied and begins a tree*, and no verdict for a tree that does
    not exist. A TRACK of a tree that is already pending ends both with one ``conflict``.
-4. *Expiry to the tick*: a record is drained by the N-th tick after it was last put into the
-   newest bucket, never earlier or later; ticks happen when they are due by the server's clock.
+4. *Expiry to the tick*: a record is drained by the N-th tick after the one that began its bucket,
+   never earlier or later; ticks happen when they are due by the server's clock. A record begins in
+   the newest bucket. A row that moves it moves it to the newest bucket, or, with a deadline, to the
+   newest one that ends it in time (``deadline.py``). If the deadline leaves a record where it is, a
+   TOUCH gets no verdict.
 5. *Fences*: a batch is applied twice only if N ticks came since its lane was last applied, or a
    failover lost its fence. Other content under the same number is refused, and nothing is applied.
 6. *Books*: replies, counters and trees agree; tracked = acked + failed + expired + overflow +
    conflict + pending trees. Sources take exactly the verdicts that were written for them.
 7. At the end: N+1 ticks later nothing is pending, and each source has received one verdict for each
    tree that was tracked.
+8. *Diagnosis* of each tree that expires (``diagnosis.py``). The cause is ``deadline`` if a deadline
+   kept its last move out of the newest bucket, otherwise ``idle``. The edges are those with an odd
+   number of messages unaccounted for, and no others. If one message is unaccounted for, the
+   residual is its id. A message is unaccounted for if it was announced and not processed by a row
+   of this record, or processed and not announced. A message of several causes may be announced in
+   part: then the row of its least cause in this tree decides whether its edge is named. Lost and
+   repeated rows do not relax this: the oracle knows which rows each record received, and how often.
+
+Half of the histories have 1 to 8 edges, and each message is on one of them or on none. With
+``refresh`` there is a deadline, of N ticks and up to four more, in sixteenths of a tick.
 
 A block is a set of trees, and all of this holds for each tree. The differences are:
 

@@ -8,7 +8,7 @@ from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.simulate.batches import FoldedBlock, FoldedRow
 from acker_redis.simulate.lanes import Lane
 from acker_redis.simulate.stage import Stage
-from acker_redis.simulate.trees import Block, Message, Part, Tree
+from acker_redis.simulate.trees import Block, Link, Message, Part, Tree
 
 
 class Source:
@@ -92,7 +92,8 @@ class Source:
             wait = world.chance.randrange(world.config.tick_ms)
             world.clock.after(wait, partial(self._announce, tree))
             firsts = firsts[:1]
-        return FoldedRow(tree, _xor(firsts), TRACK, made=numbers[: len(firsts)])
+        made = numbers[: len(firsts)]
+        return FoldedRow(tree, _xor(firsts), TRACK, made=made, links=_links(made))
 
     def _deliver(self, rows: Sequence[FoldedRow], waits: bool) -> None:
         """Emit the messages that these rows announce; if ``waits``, once the rows were applied."""
@@ -109,7 +110,7 @@ class Source:
         """Break the third rule: emit the other first messages after the track."""
         rest = tree.firsts[1:]
         made = tuple(message.number for message, _ in rest)
-        self._late.add(FoldedRow(tree, _xor(rest), made=made))
+        self._late.add(FoldedRow(tree, _xor(rest), made=made, links=_links(made)))
         for message, _ in rest:
             self._world.deliver(message)
 
@@ -188,11 +189,14 @@ class Bolt:
     def _row(self, part: Part, number: int, flags: int, why: str) -> None:
         children = tuple(part.children)
         if self._world.breaks == "split" and children:
-            self._lane.add(FoldedRow(part.tree, part.caused, flags, why, made=children))
-            self._other.add(FoldedRow(part.tree, part.id, done=(number,)))
+            announces = FoldedRow(
+                part.tree, part.caused, flags, why, made=children, links=part.announced
+            )
+            self._lane.add(announces)
+            self._other.add(FoldedRow(part.tree, part.id, done=(number,), links=part.links))
             return
-        delta = part.id ^ part.caused
-        self._lane.add(FoldedRow(part.tree, delta, flags, why, (number,), children))
+        delta, links = part.id ^ part.caused, part.links | part.announced
+        self._lane.add(FoldedRow(part.tree, delta, flags, why, (number,), children, links))
 
 
 class Rotator:
@@ -228,6 +232,10 @@ class Rotator:
             world.rotators_leave(ticks=2)
         else:
             world.service.expire_blocks()
+
+
+def _links(firsts: Sequence[int]) -> frozenset[Link]:
+    return frozenset((number, 0) for number in firsts)
 
 
 def _xor(firsts: Sequence[tuple[Message, int]]) -> int:

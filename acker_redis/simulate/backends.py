@@ -49,7 +49,7 @@ class Backend(Protocol):
         """Take a snapshot; the returned function restores it, except the clock."""
 
     def counters(self) -> dict[str, int]:
-        """Return the counters of the shard, by name."""
+        """Return the counters of the shard, by name; those of edges if they are not zero."""
 
     def names(self) -> set[str]:
         """Return the registered tasks."""
@@ -128,8 +128,9 @@ class ReferenceBackend:
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the shard, by name."""
-        counters = self._shard.counters
-        return {name: counters[name] for name in COUNTERS}
+        counters, odd = self._shard.counters, self._shard.odd
+        found = {name: counters[name] for name in COUNTERS}
+        return found | {f"odd:{'none' if edge < 0 else edge}": n for edge, n in odd.items()}
 
     def names(self) -> set[str]:
         """Return the registered tasks."""

@@ -10,7 +10,7 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
-from acker_redis.simulate.trees import Block, Tree
+from acker_redis.simulate.trees import Block, Link, Tree
 
 Reply = ShardApplied | AckerError
 After = Callable[[], None]
@@ -28,6 +28,8 @@ class FoldedRow:
     """Numbers of the messages that were processed."""
     made: tuple[int, ...] = ()
     """Numbers of the messages that were announced."""
+    links: frozenset[Link] = frozenset()
+    """The links whose edge ids the row has an odd number of times."""
     after: list[After] = field(default_factory=list)
     """Actions to run after the row was applied and not rejected."""
 
@@ -38,11 +40,13 @@ class FoldedRow:
         self.why = self.why or other.why
         self.done += other.done
         self.made += other.made
+        self.links ^= other.links
         self.after += other.after
 
     def changed(self, number: int, id_: int) -> "FoldedRow":
         """Return this row with one more message announced: the plan is not deterministic."""
-        return replace(self, delta=self.delta ^ id_, made=(*self.made, number))
+        made, links = (*self.made, number), self.links | {(number, 0)}
+        return replace(self, delta=self.delta ^ id_, made=made, links=links)
 
 
 @dataclass(slots=True)

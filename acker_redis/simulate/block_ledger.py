@@ -50,6 +50,7 @@ class BlockLedger(Ledger):
             raise Violation("no ack", words, slot.tree.anchor)
         else:
             self._expect(slot.tree, said, "expired")
+            self.diagnosed(slot, said[0])
 
     def _rows(self, sent: AnySent, verdicts: Verdicts) -> list[int]:
         if not isinstance(sent, SentBlocks):
@@ -99,10 +100,11 @@ class BlockLedger(Ledger):
                 for tree in trees:
                     self._expect(tree, verdicts.pop(tree.anchor, []), reason)
                 return None
-        slots = [Pending(tree, self.ticks) for tree in trees]
+        place = self.begun()
+        slots = [Pending(tree, place) for tree in trees]
         for slot, each in zip(slots, folded.rows, strict=True):
             slot.add(each)
-        block = self.blocks[row.block] = PendingBlock(row, self.ticks, slots)
+        block = self.blocks[row.block] = PendingBlock(row, place, slots)
         return block
 
     def _add(self, block: PendingBlock, folded: FoldedBlock, row: BlockRow) -> list[Pending]:
@@ -140,11 +142,14 @@ class BlockLedger(Ledger):
             self._ended(block, said)
             del self.blocks[row.block]
             return
+        restarted = row.touch
         if row.touch or self.config.refresh == "update":
-            self.seen["blocks moved to the newest bucket"] += block.born != self.ticks
-            block.born = self.ticks
+            before = block.place.born
+            restarted = self.moved(block.place) and row.touch
+            self.seen["blocks moved to a newer bucket"] += block.place.born != before
         waiting = len(self.waiting.get(block.task, ())) + self._told_now[block.task]
-        touched = row.touch and waiting < self.config.outcomes_limit
+        # If the deadline leaves the block where it is, no clock was restarted.
+        touched = restarted and waiting < self.config.outcomes_limit
         for slot, outcomes in zip(block.slots, said, strict=True):
             if touched:
                 self._expect(slot.tree, outcomes, "reset")

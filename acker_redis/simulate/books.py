@@ -6,16 +6,17 @@ facts about a tree (``Tree.exists``, ``failed``) are never rolled back.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Self
 
 from acker_redis.batching.batch import TRACK
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
+from acker_redis.simulate import diagnosis
 from acker_redis.simulate.batches import AnySent, SentBlocks
+from acker_redis.simulate.deadline import newest_bucket
 from acker_redis.simulate.fences import Fences
-from acker_redis.simulate.records import Pending, PendingBlock
+from acker_redis.simulate.records import Pending, PendingBlock, Place
 from acker_redis.simulate.violations import Violation
 
 Told = tuple[str, Outcome]
@@ -32,7 +33,7 @@ class Books:
         self.config = config
         self.liveness = liveness
         self.ticks = 0
-        self.ticked_ms = 0
+        self.ticked_ms = self.now_ms = 0
         self.pending: dict[int, Pending] = {}
         self.expiring: dict[int, Pending] = {}
         self.blocks: dict[int, PendingBlock] = {}
@@ -50,8 +51,8 @@ class Books:
         """Return a copy, for the case that the shard loses all later calls."""
         other = type(self)(self.config, self.liveness)
         other.ticks, other.ticked_ms = self.ticks, self.ticked_ms
-        other.pending = {anchor: replace(record) for anchor, record in self.pending.items()}
-        other.expiring = {anchor: replace(record) for anchor, record in self.expiring.items()}
+        other.pending = {anchor: record.copy() for anchor, record in self.pending.items()}
+        other.expiring = {anchor: record.copy() for anchor, record in self.expiring.items()}
         other.blocks = {number: block.copy() for number, block in self.blocks.items()}
         other.blocks_expiring = {n: block.copy() for n, block in self.blocks_expiring.items()}
         other.fences = self.fences.copy()
@@ -87,10 +88,10 @@ class Books:
             self.ticks += 1
             self.ticked_ms = now_ms
             oldest = self.ticks - self.config.buckets
-            self.expiring = {a: r for a, r in self.pending.items() if r.born <= oldest}
+            self.expiring = {a: r for a, r in self.pending.items() if r.place.born <= oldest}
             for anchor in self.expiring:
                 del self.pending[anchor]
-            self.blocks_expiring = {n: b for n, b in self.blocks.items() if b.born <= oldest}
+            self.blocks_expiring = {n: b for n, b in self.blocks.items() if b.place.born <= oldest}
             for number in self.blocks_expiring:
                 del self.blocks[number]
 
@@ -100,6 +101,7 @@ class Books:
             record = self.expiring.pop(outcome.anchor, None)
             if record is None or not record.tracked or outcome.reason != "expired":
                 raise Violation("verdict", f"drained {outcome}", outcome.anchor)
+            self.diagnosed(record, outcome)
             self.end(outcome)
         for anchor, record in self.expiring.items():
             if record.tracked:
@@ -110,9 +112,8 @@ class Books:
 
     def taken(self, task: str, outcomes: Iterable[Outcome]) -> None:
         """Check the verdicts that a source has taken against those that were written."""
-        key = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in outcomes]
-        told = self.waiting.pop(task, [])
-        wanted = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in told]
+        key = [content(outcome) for outcome in outcomes]
+        wanted = [content(outcome) for outcome in self.waiting.pop(task, [])]
         if sorted(key) != sorted(wanted):
             raise Violation("stream", f"{task} took {key}, but {wanted} were written")
 
@@ -134,6 +135,33 @@ class Books:
             for row in sent.rows
         )
 
+    def begun(self) -> Place:
+        """Return the place of a record or a block that begins now."""
+        return Place(self.ticks, self.now_ms)
+
+    def moved(self, place: Place) -> bool:
+        """Record that a row moves a record or a block; return whether its clock was restarted."""
+        newest = newest_bucket(
+            self.config,
+            place.first_ms,
+            ticks=self.ticks,
+            ticked_ms=self.ticked_ms,
+            now_ms=self.now_ms,
+        )
+        restarted = place.move(newest, self.ticks)
+        self.seen["rows that a deadline left in their bucket"] += not restarted
+        self.seen["rows moved as far as a deadline allows"] += restarted and place.capped
+        return restarted
+
+    def diagnosed(self, slot: Pending, outcome: Outcome) -> None:
+        """Check cause, edges and residual of an expired tree, and count its edges."""
+        if self.config.edges:
+            odd = [f"odd:{self.config.edges.index(edge)}" for edge in outcome.edges]
+            self.counters.update(odd or ["odd:none"])
+        if self.liveness:  # otherwise a rule is broken, and rows are not whole
+            self.seen[diagnosis.check(slot, outcome, self.config.edges)] += 1
+            self.seen[f"expired, {outcome.cause}"] += 1
+
     def end(self, outcome: Outcome) -> None:
         """Record a verdict that ends a tree."""
         names = {"completed": "acked"}
@@ -144,3 +172,11 @@ class Books:
         """Record verdicts that now wait to be taken."""
         for task, outcome in told:
             self.waiting.setdefault(task, []).append(outcome)
+
+
+def content(outcome: Outcome) -> tuple[object, ...]:
+    """Return the fields of a verdict that do not depend on the speed of a server; sortable."""
+    return (
+        *(outcome.anchor, outcome.verdict, outcome.reason, outcome.source_id, outcome.why),
+        *(outcome.cause, outcome.residual, outcome.edges),
+    )

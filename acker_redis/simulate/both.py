@@ -11,7 +11,7 @@ from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import Reply
-from acker_redis.simulate.books import Told
+from acker_redis.simulate.books import Told, content
 from acker_redis.simulate.violations import Violation
 
 T = TypeVar("T")
@@ -107,5 +107,4 @@ class BothBackends:
 
 
 def _ageless(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
-    found = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in outcomes]
-    return sorted(found)
+    return sorted(map(content, outcomes))

@@ -16,8 +16,9 @@ from acker_redis.simulate.violations import FALSE_ACK, Violation
 class Ledger(Books):
     """The oracle: raises Violation at the first wrong reply or verdict."""
 
-    def applied(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
-        """Check a call of apply or apply_blocks, its reply and its verdicts."""
+    def applied(self, sent: AnySent, reply: Reply, told: Sequence[Told], now_ms: int = 0) -> None:
+        """Check a call of apply or apply_blocks at ``now_ms``, its reply and its verdicts."""
+        self.now_ms = now_ms
         fence = sent.fence
         if not isinstance(reply, ShardApplied):
             self._refused(sent, reply, told)
@@ -91,7 +92,7 @@ class Ledger(Books):
             self._expect(tree, said, "conflict")
             del self.pending[anchor]
             return False
-        record = old or Pending(tree, self.ticks)
+        record = old or Pending(tree, self.begun())
         record.add(row)
         self.counters["tracked"] += track
         self._count(row, old, record)
@@ -119,7 +120,10 @@ class Ledger(Books):
         anchor = tree.anchor
         if old:
             if row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
-                record.born = self.ticks
+                # If the deadline leaves the record where it is, no clock was restarted.
+                restarted = self.moved(record.place)
+                self.seen["touches without a verdict, at a deadline"] += touch and not restarted
+                touch = touch and restarted
         elif not (record.tracked or record.failed or row.done or row.made):
             touch = False  # a TOUCH of nothing
         elif not record.tracked and self.load >= self.config.high_water:
@@ -156,6 +160,8 @@ class Ledger(Books):
             raise Violation(kind, f"{said}, expected one {reason!r}", anchor)
         if said[0].source_id != source_id:
             raise Violation("verdict", f"{said}, expected source id {source_id}", anchor)
+        if said[0].cause and reason != "expired":
+            raise Violation("verdict", f"{said}, but the tree has not expired", anchor)
         if reason != "reset":
             self.end(said[0])
 

@@ -5,7 +5,28 @@ from dataclasses import dataclass, replace
 from acker_redis.batching.batch import FAIL, TRACK
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import FoldedRow
-from acker_redis.simulate.trees import Tree
+from acker_redis.simulate.trees import Link, Tree
+
+
+@dataclass(slots=True)
+class Place:
+    """The bucket that a record or a block is in, and when it began."""
+
+    born: int
+    """The tick that began its bucket. The Nth tick after it drains the bucket."""
+    first_ms: int
+    """Time of its first row, by the server's clock."""
+    capped: bool = False
+    """Whether its deadline kept its last move out of the newest bucket."""
+
+    def move(self, newest: int, ticks: int) -> bool:
+        """Move it to the bucket that tick ``newest`` began, but never to an older one.
+
+        Return whether its clock was restarted: the deadline has not left it where it is.
+        """
+        old, self.capped = self.born, newest < ticks
+        self.born = max(old, newest)
+        return self.born > old or not self.capped
 
 
 @dataclass(slots=True)
@@ -13,14 +34,16 @@ class Pending:
     """A record, or a slot of a block, and the rows applied to it since it began."""
 
     tree: Tree
-    born: int
-    """Number of ticks when it was last put into the newest bucket."""
+    place: Place
+    """That of a slot is the place of its block."""
     tracked: bool = False
     failed: bool = False
     done: frozenset[int] = frozenset()
     made: frozenset[int] = frozenset()
     odd: frozenset[int] = frozenset()
     """Messages that this record saw processed an odd number of times."""
+    links: frozenset[Link] = frozenset()
+    """Links whose edge ids it has seen an odd number of times: what is unaccounted for."""
     twice: bool = False
     """Whether a message was processed twice in this record: then it can only expire."""
 
@@ -30,6 +53,7 @@ class Pending:
         self.twice |= len(done) != len(self.done) + len(row.done)
         self.done, self.made = done, self.made.union(row.made)
         self.odd = self.odd.symmetric_difference(row.done)
+        self.links ^= row.links
         self.tracked |= bool(row.flags & TRACK)
         self.failed |= bool(row.flags & FAIL)
 
@@ -46,13 +70,17 @@ class Pending:
         """
         return self.odd == self.tree.exists == self.made
 
+    def copy(self) -> "Pending":
+        """Return a copy, for the case that the shard loses all later calls."""
+        return replace(self, place=replace(self.place))
+
 
 @dataclass(slots=True)
 class PendingBlock:
     """A block since it was tracked, and the row that tracked it."""
 
     row: BlockRow
-    born: int
+    place: Place
     slots: list[Pending]
 
     @property
@@ -72,4 +100,5 @@ class PendingBlock:
 
     def copy(self) -> "PendingBlock":
         """Return a copy, for the case that the shard loses all later calls."""
-        return replace(self, slots=[replace(slot) for slot in self.slots])
+        place = replace(self.place)
+        return replace(self, place=place, slots=[replace(s, place=place) for s in self.slots])

@@ -23,7 +23,7 @@ class RedisBackend:
         self._client: Any = shard.acker.connection.client
         self._tasks = tasks
         self._peeked = dict.fromkeys(tasks, b"-")
-        self._advanced = self._owed = 0
+        self._advanced = 0
         self._edges = shard.config.edges
 
     def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
@@ -42,11 +42,6 @@ class RedisBackend:
 
     def rotate(self) -> bool:
         """Tick if a tick is due, and return whether it ticked."""
-        # Moving the clock is expensive, and only ticks read it.
-        if self._owed:
-            self._shard.advance(self._owed)
-            self._advanced += self._owed
-            self._owed = 0
         return self._shard.rotate()
 
     def expire(self) -> None:
@@ -76,7 +71,8 @@ class RedisBackend:
 
     def advance(self, ms: int) -> None:
         """Move the clock."""
-        self._owed += ms
+        self._shard.advance(ms)
+        self._advanced += ms
 
     def snapshot(self) -> Callable[[], None]:
         """Take a snapshot."""
@@ -91,8 +87,10 @@ class RedisBackend:
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the shard, by name."""
-        values = self._client.hmget(self._shard.keys.meta, COUNTERS)
-        return {name: int(value or 0) for name, value in zip(COUNTERS, values, strict=True)}
+        odd = [f"odd:{edge}" for edge in (*range(len(self._edges)), "none")]
+        values = self._client.hmget(self._shard.keys.meta, *COUNTERS, *odd)
+        found = dict(zip((*COUNTERS, *odd), (int(value or 0) for value in values), strict=True))
+        return {name: count for name, count in found.items() if count or name in COUNTERS}
 
     def names(self) -> set[str]:
         """Return the registered tasks."""

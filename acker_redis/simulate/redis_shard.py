@@ -10,7 +10,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Outcome
-from acker_redis.protocol.record import HEADER_SLOTS, RECORD_FIRST, RECORD_TASK
+from acker_redis.protocol.record import HEADER_FIRST, HEADER_SLOTS, RECORD_FIRST, RECORD_TASK
 from acker_redis.protocol.rows import Columns
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
@@ -79,19 +79,24 @@ class RedisShard:
     def advance(self, ms: int) -> None:
         """Move the clock, back if ``ms`` is negative: every write becomes older by ``ms``."""
         client = self.acker.connection.client
-        client.hincrby(self.keys.meta, "ticked_ms", -ms)
-        for place in self._places():
-            for anchor, record in client.hgetall(place).items():
-                seen = int.from_bytes(record[RECORD_FIRST], "big") - ms
-                moved = record[:9] + seen.to_bytes(6, "big") + record[15:]
-                client.hset(place, anchor, moved)
-        for place in self.block_places():
-            for block, header in client.hgetall(place).items():
-                seen = int.from_bytes(header[:6], "big") - ms
-                client.hset(place, block, seen.to_bytes(6, "big") + header[6:])
-        for lane, fence in client.hgetall(self.keys.durable_fences).items():
+        firsts = dict.fromkeys(self._places(), RECORD_FIRST)
+        firsts |= dict.fromkeys(self.block_places(), HEADER_FIRST)
+        durable = self.keys.durable_fences
+        reads = client.pipeline(transaction=False)
+        for place in (*firsts, durable):
+            reads.hgetall(place)
+        *found, lanes = reads.execute()
+        writes = client.pipeline(transaction=False)
+        writes.hincrby(self.keys.meta, "ticked_ms", -ms)
+        for (place, first), records in zip(firsts.items(), found, strict=True):
+            for name, record in records.items():
+                moved = bytearray(record)
+                moved[first] = (int.from_bytes(record[first], "big") - ms).to_bytes(6, "big")
+                writes.hset(place, name, bytes(moved))
+        for lane, fence in lanes.items():
             rest, _, used = fence.rpartition(b":")
-            client.hset(self.keys.durable_fences, lane, b"%b:%d" % (rest, int(used) - ms))
+            writes.hset(durable, lane, b"%b:%d" % (rest, int(used) - ms))
+        writes.execute()
 
     def dump(self) -> dict[bytes, bytes | None]:
         """Return every key of the shard, serialized."""

@@ -4,7 +4,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_anchor
+from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, EDGE_BIT, block_anchor
+
+Link = tuple[int, int]
+"""A message and a message that causes it, by number; the cause of a first message is 0. A row
+carries one edge id for each link, and the id of a message is the XOR of those of its links."""
 
 
 @dataclass(slots=True, eq=False)
@@ -15,6 +19,8 @@ class Tree:
     source_id: str
     firsts: list[tuple["Message", int]] = field(default_factory=list)
     """First messages and their ids in this tree."""
+    parts: dict[int, "Part"] = field(default_factory=dict)
+    """All its messages, emitted or not, by number."""
     exists: set[int] = field(default_factory=set)
     """Numbers of the messages emitted so far; only grows."""
     failed: set[int] = field(default_factory=set)
@@ -46,11 +52,29 @@ class Part:
     """A message in one of its trees: its id there, and the messages it causes there."""
 
     tree: Tree
+    number: int
+    edge: str
+    """Name of the edge that the message travels on; '' for none."""
     id: int = 0
     caused: int = 0
     """XOR of the edge ids of all messages it causes."""
     children: list[int] = field(default_factory=list)
     """Numbers of the messages it causes."""
+    causes: list[int] = field(default_factory=list)
+    """Numbers of the messages that cause it; of a first message, 0."""
+
+    def __post_init__(self) -> None:
+        self.tree.parts[self.number] = self
+
+    @property
+    def links(self) -> frozenset[Link]:
+        """The links to the messages that cause it."""
+        return frozenset((self.number, cause) for cause in self.causes)
+
+    @property
+    def announced(self) -> frozenset[Link]:
+        """The links to the messages that it causes."""
+        return frozenset((child, self.number) for child in self.children)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +82,7 @@ class Message:
     """A message: delivered once all its inputs were processed."""
 
     number: int
+    edge: str = ""
     inputs: int = 1
     parts: list[Part] = field(default_factory=list)
     children: list["Message"] = field(default_factory=list)
@@ -67,15 +92,21 @@ class Message:
         for part in self.parts:
             if part.tree is tree:
                 return part
-        self.parts.append(Part(tree))
+        self.parts.append(Part(tree, self.number, self.edge))
         return self.parts[-1]
 
 
 class Forest:
-    """Draws groups of trees that share messages; ``shared`` breaks the second rule."""
+    """Draws groups of trees that share messages; ``shared`` breaks the second rule.
 
-    def __init__(self, chance: random.Random, shared: bool = False) -> None:
+    ``edges`` are the names of the edges that messages travel on, in the order of their codes.
+    """
+
+    def __init__(
+        self, chance: random.Random, edges: Sequence[str] = (), shared: bool = False
+    ) -> None:
         self._chance = chance
+        self._edges = ("", *edges)
         self._shared = shared
         self._messages = self._trees = self._blocks = 0
         self._bits, self._shift = 63, 0
@@ -97,7 +128,10 @@ class Forest:
         return block
 
     def new_id(self) -> int:
-        """Return a random id; in some groups only its high or its low half is random."""
+        """Return a random id without a code.
+
+        In some groups only the high or the low half of its bits is random.
+        """
         return (self._chance.getrandbits(self._bits) << self._shift) or self.new_id()
 
     def new_number(self) -> int:
@@ -108,16 +142,19 @@ class Forest:
     def _group(self, size: int) -> list[Tree]:
         chance = self._chance
         # An acker that checks only one half of the checksum must be detected.
-        self._bits, self._shift = chance.choice(((63, 0), (63, 0), (31, 32), (32, 0)))
+        whole = EDGE_BIT if len(self._edges) > 1 else 63
+        halves = ((whole, 0), (whole, 0), (whole - 32, 32), (32, 0))
+        self._bits, self._shift = chance.choice(halves)
         trees, messages = [], []
         for _ in range(size):
             self._trees += 1
             tree = Tree(chance.randrange(ANCHOR_MAX) + 1, f"s{self._trees}")
             trees.append(tree)
             for _ in range(chance.choice((0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3))):
-                message = Message(self.new_number())
+                message = Message(self.new_number(), chance.choice(self._edges))
                 part = message.part(tree)
-                part.id = self.new_id()
+                part.id = self.new_id() | self._code(message.edge)
+                part.causes.append(0)
                 tree.firsts.append((message, part.id))
                 messages.append(message)
         for _ in range(chance.choice((0, 1, 2, 3, 4, 5, 6, 8)) * size if messages else 0):
@@ -132,17 +169,33 @@ class Forest:
             inputs = [messages[-1] if chance.random() < 0.4 else chance.choice(messages)]
         else:
             inputs = chance.sample(messages, min(wanted, len(messages)))
-        child = Message(self.new_number(), len(inputs))
+        child = Message(self.new_number(), chance.choice(self._edges), len(inputs))
+        causes = [part for parent in inputs for part in parent.parts]
+        carriers = _carriers(causes)
         for parent in inputs:
             parent.children.append(child)
-            for cause in parent.parts:
-                part = child.part(cause.tree)
-                if self._shared:
-                    edge = part.id = part.id or self.new_id()
-                else:
-                    # The id of a joined message is the XOR of an edge id per input.
-                    edge = self.new_id()
-                    part.id ^= edge
-                cause.caused ^= edge
-                cause.children.append(child.number)
+        for cause in causes:
+            part = child.part(cause.tree)
+            if self._shared:
+                edge = part.id = part.id or self.new_id()
+            else:
+                # The id of a joined message is the XOR of an edge id per input.
+                edge = self.new_id()
+                if cause in carriers:
+                    edge |= self._code(child.edge)
+                part.id ^= edge
+            cause.caused ^= edge
+            cause.children.append(child.number)
+            part.causes.append(cause.number)
         messages.append(child)
+
+    def _code(self, edge: str) -> int:
+        return 1 << EDGE_BIT + self._edges.index(edge) - 1 if edge else 0
+
+
+def _carriers(causes: Sequence[Part]) -> list[Part]:
+    """Return the causes whose edge id carries the code: in each tree that with the least id."""
+    least: dict[int, Part] = {}
+    for cause in sorted(causes, key=lambda part: part.id):
+        least.setdefault(cause.tree.anchor, cause)
+    return list(least.values())

@@ -21,6 +21,7 @@ from acker_redis.simulate.violations import Violation
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
 TASKS = ("orders", "clicks")
+EDGES = ("a", "b", "c", "d", "e", "f", "g", "h")
 
 MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
 
@@ -59,7 +60,11 @@ class World:
         self.chance = chance = random.Random(f"acker-redis {seed}")  # noqa: S311 - no secret
         self.faults: Faults = draw(chance, names)
         self.config = self._draw_config()
-        self.fails, self.touches = chance.choice((0, 0.02, 0.06)), chance.choice((0, 0.05))
+        # Only trees that work takes long reach their deadline.
+        slow = self.config.deadline_ms and chance.random() < 0.5
+        self._work_ms = 2 * TICK_MS if slow else TICK_MS // 10
+        self.fails = chance.choice((0, 0.02, 0.06))
+        self.touches = chance.choice((0.05, 0.5) if slow else (0, 0.05))
         if breaks:
             # The oracle could not know which blocks end in silence because all trees failed.
             self.fails = 0
@@ -70,7 +75,7 @@ class World:
         self.network = Network(self.clock, self.service, self.faults, chance)
         self.counts: Counter[str] = self.service.counts
         self.rotators_back = 0
-        self.forest = Forest(chance, breaks == "shared")
+        self.forest = Forest(chance, self.config.edges, breaks == "shared")
         drawn = chance.choice(("none", "some", "some", "only"))
         self._blocks = drawn if blocks == "some" else blocks
         self._sources = [Source(self, task) for task in TASKS]
@@ -133,7 +138,7 @@ class World:
         """Deliver a message to one bolt, or to two."""
         bolts = self._bolts
         chosen = self.chance.randrange(len(bolts))
-        wait = self.network.delay() + self.chance.randrange(TICK_MS // 10)
+        wait = self.network.delay() + self.chance.randrange(self._work_ms)
         self.clock.after(wait, partial(bolts[chosen].process, message))
         if len(bolts) > 1 and self.happens("redelivery"):
             wait += self.chance.randrange(TICK_MS)
@@ -151,13 +156,22 @@ class World:
 
     def _draw_config(self) -> AckerConfig:
         chance = self.chance
+        buckets, refresh = chance.choice((2, 3, 3, 4, 5)), chance.random() < 0.4
+        edges = EDGES[: chance.randrange(1, len(EDGES) + 1)] if chance.random() < 0.5 else ()
         return AckerConfig(
-            buckets=chance.choice((2, 3, 3, 4)),
+            buckets=buckets,
             tick_ms=TICK_MS,
-            refresh="update" if chance.random() < 0.3 else "never",
+            refresh="update" if refresh else "never",
+            deadline_ms=self._draw_deadline(buckets) if refresh else 0,
+            edges=edges,
             high_water=chance.randrange(2, 7) if self.happens("overflow") else 100_000,
             outcomes_limit=chance.randrange(1, 7) if self.happens("backlog") else 1_000_000,
         )
+
+    def _draw_deadline(self, buckets: int) -> int:
+        """Draw a deadline, in sixteenths of a tick; the least is the shortest that is allowed."""
+        more = self.chance.choice((0, 0, 8, 16, 64))
+        return (16 * buckets + (self.chance.randrange(more) if more else 0)) * TICK_MS // 16
 
     def _schedule(self, trees: int) -> None:
         chance, at, per_tick = self.chance, 0, self.chance.choice((4, 8, 16))

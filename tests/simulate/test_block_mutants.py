@@ -9,7 +9,11 @@ SEEDS = 120
 
 ENDS = "if not any(block.checksums):"
 NACKED = "nacked = {slot for slot in slots if block.checksums[slot]}"
-MOVES = 'if row.touch or self.config.refresh == "update":'
+MOVES = 'if age is not None and (row.touch or self.config.refresh == "update"):'
+MOVED = "to, capped = self._moved_to(age, block.first_ms)"
+STAYS = "and not (capped and to == age)"
+CAUSE = '"deadline" if block.capped else "idle"'
+DROPPED = 'self.counters["orphaned"] += len(row.deltas) + len(row.failed)'
 FAILED = 'failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else (),'
 SAME = 'row = replace(row, deltas={}, task="")'
 BUCKETS = "{} for _ in range(self.config.buckets)"
@@ -58,8 +62,11 @@ MUTANTS = {
     "blocks expire a tick early": (BUCKETS, "{} for _ in range(self.config.buckets - 1)"),
     "blocks expire a tick late": (BUCKETS, "{} for _ in range(self.config.buckets + 1)"),
     "expiring blocks still accept rows": (
-        "for bucket in self.block_buckets:",
-        "for bucket in (*self.block_buckets, self.blocks_expiring):",
+        DROPPED,
+        "old = self.blocks_expiring.get(row.block)\n"
+        "            for slot, delta in row.deltas.items():\n"
+        "                if old and slot < len(old.checksums):\n"
+        f"                    old.checksums[slot] ^= delta\n            {DROPPED}",
     ),
     "a repeated track resets the checksums": (
         SAME,
@@ -75,9 +82,12 @@ MUTANTS = {
         "row.block in self.blocks_expiring",
         "False",
     ),
-    "touch does not move the block": (MOVES, 'if self.config.refresh == "update":'),
-    "every row moves the block": (MOVES, "if True:"),
-    "refresh does not move the block": (MOVES, "if row.touch:"),
+    "touch does not move the block": (
+        MOVES,
+        'if age is not None and self.config.refresh == "update":',
+    ),
+    "every row moves the block": (MOVES, "if age is not None:"),
+    "refresh does not move the block": (MOVES, "if age is not None and row.touch:"),
     "touch writes no verdict": ('self._tell_block("touch", "reset", row.block, block)', "pass"),
     "rejected blocks get no verdict": (
         'self._tell_block("nack", reason, row.block, block)',
@@ -90,8 +100,8 @@ MUTANTS = {
         "sum(len(block.checksums) - len(block.failed) for block in blocks)",
     ),
     "a block that has ended makes no room": (
-        "del bucket[row.block]\n            done",
-        "bucket[row.block] = block\n            done",
+        "del self.block_buckets[age or 0][row.block]\n            done",
+        "done",
     ),
     "fences are not checked": (
         "highest = self._repeated(fence) if fence else None",
@@ -106,6 +116,37 @@ MUTANTS = {
     "the backlog counts a block as one": (
         "sum(o.count for o in self.block_outcomes.get(task, ()))",
         "len(self.block_outcomes.get(task, ()))",
+    ),
+    "a deadline of blocks is ignored": (MOVED, "to, capped = 0, False"),
+    "a deadline of blocks counts from the last row": (
+        MOVED,
+        "to, capped = self._moved_to(age, self.now_ms)",
+    ),
+    "a deadline moves blocks a bucket too far": (
+        MOVED,
+        f"{MOVED}\n            to = max(0, to - 1)",
+    ),
+    "a deadline ends blocks a tick early": (
+        MOVED,
+        f"{MOVED}\n            to = min(to + capped, self.config.buckets - 1)",
+    ),
+    "a touch that restarts no clock of a block writes a verdict": (STAYS, ""),
+    "a deadline is never the cause of a block": (CAUSE, '"idle"'),
+    "a deadline is always the cause of a block": (
+        CAUSE,
+        '"deadline" if self.config.deadline_ms else "idle"',
+    ),
+    "residuals are those of other slots": (
+        "block.checksums[slot] for slot in outcome.nacked",
+        "block.checksums[slot] for slot in outcome.nacked[::-1]",
+    ),
+    "residuals are those of the track": (
+        "block.checksums[slot] for slot in outcome.nacked",
+        "block.tracked[slot] for slot in outcome.nacked",
+    ),
+    "codes of blocks are read by another configuration": (
+        "edges=self.config.edges,",
+        "edges=self.config.edges[::-1],",
     ),
     "a block has another label": ("label=block.label,", 'label="b1",'),
     "rows of an unknown slot go to another slot": (

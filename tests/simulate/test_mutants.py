@@ -8,6 +8,8 @@ SEEDS = 120
 
 ZERO = "(record.why is not None or record.checksum == 0)"
 BUCKETS = "self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))"
+NEWEST = "newest = max(0, config.buckets - max(1, ticks))"
+STAYS = "and not (record.capped and to == age)"
 TRACKS = "tracks = any(row.flags & TRACK for row in rows)"
 MUTANTS = {
     "fences are forgotten": ("if fence.seq > seq:", "if True:"),
@@ -29,7 +31,7 @@ MUTANTS = {
     "deltas are combined by or": ("record.checksum ^= row.delta", "record.checksum |= row.delta"),
     "early rows are applied partially": (
         "record.checksum ^= row.delta",
-        "record.checksum ^= row.delta if home or row.flags else row.delta & 0xFFFF",
+        "record.checksum ^= row.delta if age is not None or row.flags else row.delta & 0xFFFF",
     ),
     "a zero checksum beats a failure": (
         "failed = record.why is not None",
@@ -53,8 +55,8 @@ MUTANTS = {
         "pass",
     ),
     "expiring trees still accept rows": (
-        "bucket for bucket in self.buckets if row.anchor in bucket",
-        "bucket for bucket in (*self.buckets, self.expiring) if row.anchor in bucket",
+        "else Record(self.now_ms)",
+        "else self.expiring.get(row.anchor) or Record(self.now_ms)",
     ),
     "touch does not reset the timeout": ("row.flags & (TOUCH | FAIL)", "row.flags & FAIL"),
     "every row resets the timeout": ('self.config.refresh == "update"', "True"),
@@ -70,6 +72,52 @@ MUTANTS = {
     ),
     "the backlog has no limit": (TRACKS, "tracks = False"),
     "a verdict is lost": ("waiting.extend(entry)", "waiting.extend(entry[:1])"),
+    "a deadline moves trees to a newer bucket than it allows": (
+        NEWEST,
+        "newest = max(0, config.buckets - 1 - max(1, ticks))",
+    ),
+    "a deadline ends trees a tick early": (
+        NEWEST,
+        "newest = min(config.buckets - 1, max(0, config.buckets + 1 - max(1, ticks)))",
+    ),
+    "a deadline is rounded down": (
+        "ticks = 1 - (-left // config.tick_ms)  # rounded up",
+        "ticks = 1 + left // config.tick_ms",
+    ),
+    "a deadline counts from the last row": (
+        "self._moved_to(age, record.first_ms)",
+        "self._moved_to(age, self.now_ms)",
+    ),
+    "a deadline is ignored": ("if not config.deadline_ms:", "if True:"),
+    "a deadline moves trees to an older bucket": ("return min(age, newest)", "return newest"),
+    "a deadline counts a late tick as on time": (
+        "max(self.ticked_ms + config.tick_ms, self.now_ms)",
+        "self.ticked_ms + config.tick_ms",
+    ),
+    "a touch that restarts no clock writes a verdict": (STAYS, ""),
+    "a touch near a deadline writes no verdict": (STAYS, "and not record.capped"),
+    "a deadline is never the cause": ('"deadline" if record.capped else "idle"', '"idle"'),
+    "a deadline is always the cause": (
+        '"deadline" if record.capped else "idle"',
+        '"deadline" if self.config.deadline_ms else "idle"',
+    ),
+    "a residual has no code": (
+        "residual=record.checksum",
+        "residual=record.checksum & (1 << EDGE_BIT) - 1",
+    ),
+    "a residual has no low half": ("residual=record.checksum", "residual=record.checksum >> 32"),
+    "codes are read by another configuration": (
+        "edges=odd_edges(self.config.edges, record.checksum)",
+        "edges=odd_edges(self.config.edges[::-1], record.checksum)",
+    ),
+    "codes are read one bit too high": (
+        "edges=odd_edges(self.config.edges, record.checksum)",
+        "edges=odd_edges(self.config.edges, record.checksum >> 1)",
+    ),
+    "the counter of an edge is that of the next": (
+        "if residual >> EDGE_BIT + e & 1]",
+        "if residual >> EDGE_BIT + e + 1 & 1]",
+    ),
     "a tree has another source id": ("record.source_id, age, why)", '"s1", age, why)'),
 }
 

@@ -21,7 +21,7 @@ MAX_PAIRS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """What is known of the sets of candidates whose XOR is the residual."""
+    """The sets of candidates whose XOR is the residual."""
 
     found: tuple[int, ...] | None
     """Positions of the candidates in the one set; None if there is none, or no certain one."""

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from acker_redis.cli import find, namespaces, services, state, trees, trials, verdicts
+from acker_redis.cli import explain, find, namespaces, services, state, trees, trials, verdicts
 from acker_redis.cli.output import Exit, escape_controls, warn
 from acker_redis.errors import AckerError
 
@@ -44,7 +44,7 @@ def _options(
 ) -> None: ...
 
 
-for each in (namespaces, state, find, verdicts, trees, services, trials):
+for each in (namespaces, state, find, verdicts, explain, trees, services, trials):
     each.register(app)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,14 +49,16 @@ def find(
     It ends after printing --limit trees and blocks, or after scanning about --most of them. It then
     prints on stderr the cursor to continue with.
 
-    Each line has fields separated by tabs. A tree: anchor, state, task, source id, age in ms, why.
-    A block: number, the word block, task, label, age in ms, number of trees.
+    Each line has fields separated by tabs. A tree: anchor, state, task, source id, age in ms, why,
+    ms since its last row, checksum, edges with an odd number of outstanding messages. A block:
+    number, the word block, task, label, age in ms, number of trees, ms since its last row.
 
     Exit code 1 if nothing was found. If you know the anchor, use show.
     """
     walk = _Walk(limit, as_json)
     place = walk.resume(cursor) if cursor else None
     with options.acker(namespace, url) as acker, _progress() as report:
+        walk.edges = acker.config.edges
         while True:
             page = acker.page(place, min(PAGE, walk.room), source_id, task, prefix=prefix)
             more = walk.show(page, place)
@@ -81,6 +83,8 @@ class _Walk:
 
     def __init__(self, limit: int, as_json: bool) -> None:
         self.looked = self.printed = 0
+        self.edges: tuple[str, ...] = ()
+        """The edges of the namespace."""
         self._limit, self._as_json = limit, as_json
         self._shown = set[str]()
 
@@ -121,10 +125,12 @@ class _Walk:
         from acker_redis.cli import shapes
         from acker_redis.protocol.tree import TreeState
 
-        if isinstance(found, TreeState):
-            say_json(shapes.tree(found), False) if self._as_json else say(_tree(found))
-        else:
+        if not isinstance(found, TreeState):
             say_json(shapes.block(found), False) if self._as_json else say(_block(found))
+        elif self._as_json:
+            say_json(shapes.tree(found, self.edges), False)
+        else:
+            say(_tree(found, found.open_edges(self.edges)))
 
 
 @contextlib.contextmanager
@@ -139,14 +145,14 @@ def _progress() -> Iterator[Callable[[int], None]]:
         yield lambda looked: status.update(f"scanned {looked:,}")
 
 
-def _tree(tree: TreeState) -> str:
+def _tree(tree: TreeState, edges: Sequence[str]) -> str:
     fields = (tree.anchor, tree.state, tree.task, tree.source_id, tree.age_ms, tree.why)
-    return "\t".join(map(str, fields))
+    return "\t".join(map(str, (*fields, tree.idle_ms, f"{tree.checksum:016x}", ",".join(edges))))
 
 
 def _block(block: BlockEntry) -> str:
     fields = (block.block, "block", block.task, block.label, block.age_ms, f"{block.slots} trees")
-    return "\t".join(map(str, fields))
+    return "\t".join(map(str, (*fields, block.idle_ms)))
 
 
 def register(app: typer.Typer) -> None:

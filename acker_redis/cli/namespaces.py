@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
 
 DEFAULTS = AckerConfig()
+LIFETIME = ("tick_ms", "deadline_ms")
+"""Fields that change how long trees live."""
 
 
 def create(
@@ -33,23 +35,46 @@ def create(
     ] = DEFAULTS.high_water,
     refresh: Annotated[
         Literal["never", "update"],
-        typer.Option(help="never: only a touch resets a tree's timeout; update: every row does"),
+        typer.Option(
+            help="never: only a touch resets a tree's timeout; update: every row does, up to the "
+            "deadline"
+        ),
     ] = DEFAULTS.refresh,
+    deadline_ms: Annotated[
+        int,
+        typer.Option(
+            help="With --refresh update: longest life of a tree in ms, from its first row; at "
+            "least buckets * tick-ms"
+        ),
+    ] = DEFAULTS.deadline_ms,
     outcomes_limit: Annotated[
         int, typer.Option(help="Maximum number of waiting verdicts per source")
     ] = DEFAULTS.outcomes_limit,
     publish: Annotated[bool, typer.Option(help="Publish verdicts on pub/sub")] = DEFAULTS.publish,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of an edge, mostly a queue, topic or table; repeat the option for up to 8"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a namespace. Repeating the same command is a no-op."""
+    """Create a namespace. Repeating the same command is a no-op.
+
+    Edges are the ways on which messages go from one step to the next. The ids of messages name
+    their edge, so the verdict of a tree that expired names the edges on which messages are missing.
+    Edges and their order cannot be changed later.
+    """
     config = AckerConfig(
         shards=shards,
         buckets=buckets,
         tick_ms=tick_ms,
         high_water=high_water,
         refresh=refresh,
+        deadline_ms=deadline_ms,
         outcomes_limit=outcomes_limit,
         publish=publish,
+        edges=tuple(edge or ()),
     )
     with options.acker(namespace, url) as acker:
         made = acker.create(config)
@@ -106,19 +131,28 @@ def config_get(namespace: Namespace, url: Url = None, as_json: AsJson = False) -
         say_json(fields)
     else:
         for name, value in fields.items():
-            say(f"{name:15} {str(value).lower() if isinstance(value, bool) else value}")
+            say(f"{name:15} {_text(value)}".rstrip())
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def config_set(
     namespace: Namespace,
     field: Annotated[
-        Literal["high_water", "tick_ms", "outcomes_limit"], typer.Argument(help="Field to change")
+        Literal["high_water", "tick_ms", "outcomes_limit", "deadline_ms"],
+        typer.Argument(help="Field to change"),
     ],
     value: Annotated[int, typer.Argument(help="New value")],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change high_water, tick_ms or outcomes_limit of a namespace in use.
+    """Change high_water, tick_ms, outcomes_limit or deadline_ms of a namespace in use.
+
+    A new deadline_ms counts for a tree from its next row on.
 
     If the command was interrupted, run it again: some shards may still have the old value.
     """
@@ -129,8 +163,8 @@ def config_set(
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        now = f"; pending trees live up to {config.timeout_ms / 1000:,g} s"
-        say(f"{namespace}: {field} set to {value}{now if field == 'tick_ms' else ''}")
+        now = f"; pending trees live up to {config.lifetime_ms / 1000:,g} s"
+        say(f"{namespace}: {field} set to {value}{now if field in LIFETIME else ''}")
 
 
 def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
@@ -180,9 +214,9 @@ def reshard(
     """Change the number of shards of a namespace in use.
 
     During the reshard no new tree is tracked, and sources wait. The reshard waits until all pending
-    trees have ended: at most N ticks (N buckets), unless a touch or refresh=update restarts the
-    clock of a tree. To reduce the number of shards, it also waits until the sources have taken all
-    verdicts of the removed shards.
+    trees have ended: at most N ticks (N buckets), unless a touch restarts the clock of a tree; with
+    refresh=update, at most the deadline and a tick. To reduce the number of shards, it also waits
+    until the sources have taken all verdicts of the removed shards.
 
     Stop Spark queries first. While the number of shards is reduced, do not kill sources: a killed
     source may miss verdicts of the removed shards. Ctrl-C, or the timeout of --wait, leaves the
@@ -233,7 +267,7 @@ def _confirm_reshard(acker: "Acker", shards: int) -> None:
         waiting = ""  # a shard is missing, and the reshard creates it
     confirm(
         f"reshard {acker.namespace} from {now.shards} to {shards} shards? no new tree is tracked "
-        f"for up to {now.timeout_ms / 1000:,g} s, or longer while verdicts wait on removed shards"
+        f"for up to {now.lifetime_ms / 1000:,g} s, or longer while verdicts wait on removed shards"
         + (f" (verdicts wait now for: {waiting})" if waiting else "")
     )
 
@@ -324,7 +358,14 @@ PANEL = "Namespaces"
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    add(app, PANEL, create, "create orders --shards 4 --tick-ms 60000 --high-water 1000000")
+    add(
+        app,
+        PANEL,
+        create,
+        "create orders --shards 4 --tick-ms 60000 --high-water 1000000",
+        "create orders --edge mill --edge shop",
+        "create orders --refresh update --deadline-ms 600000",
+    )
     add(app, PANEL, namespaces, "namespaces")
     config = typer.Typer(no_args_is_help=True, help="Show or change a namespace's configuration.")
     add(config, PANEL, config_get, "config get orders --json", name="get")

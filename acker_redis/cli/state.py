@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -13,7 +14,10 @@ from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from acker_redis.flows.browse import OldestTree
+    from acker_redis.flows.waits import Waits
     from acker_redis.protocol.growth import Growth
     from acker_redis.protocol.server_version import ServerVersion
     from acker_redis.protocol.status import Status
@@ -29,15 +33,24 @@ def status(
         typer.Option(min=0, max=60, help="Seconds over which rates are measured; 0: no rates"),
     ] = 1.0,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C")] = False,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="Also show on which edges pending trees wait")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show pending trees, high-water mark, rates, oldest tree, rotator and problems."""
+    """Show pending trees, high-water mark, rates, oldest tree, rotator and problems.
+
+    --edges reads a sample of about 1000 pending trees, some of each shard and bucket. It shows by
+    edge how many of them have an odd number of messages outstanding there, and the time since the
+    last row of these trees: the median, and the longest.
+    """
     from acker_redis.protocol.growth import Growth
 
     settings = options.settings(url)
     with settings.acker(namespace) as acker:
+        view = _View(acker, settings.shown_url, edges)
         if watch:
-            _watch(acker, settings.shown_url, sample or 1.0, as_json)
+            _watch(view, sample or 1.0, as_json)
             return
         before = acker.status()
         if sample:
@@ -47,31 +60,56 @@ def status(
         growth = Growth.between(before, after)
         seen = Seen(growth, growth)
         if as_json:
-            say_json(_as_json(acker, after, seen, server))
+            say_json(view.as_json(after, seen, server))
         else:
             from rich.console import Console
 
-            drawn = _drawn(acker, after, seen, settings.shown_url, server)
-            Console(highlight=False).print(drawn)
+            Console(highlight=False).print(view.drawn(after, seen, server))
 
 
-def _as_json(
-    acker: Acker, after: Status, seen: Seen, server: ServerVersion | None
-) -> dict[str, Any]:
-    from acker_redis.doctor.standing import standing
+class _View:
+    """Shows readings of a namespace, with what else it reads for them."""
 
-    return {
-        **standing(after, seen.growth, _oldest(acker), seen.rates),
-        "server": server and {"product": server.product, "version": server.number},
-    }
+    def __init__(self, acker: Acker, where: str, edges: bool) -> None:
+        """``where`` is the URL without its password; ``edges``: also show where trees wait."""
+        self.acker = acker
+        self._where, self._edges = where, edges
 
+    def as_json(self, after: Status, seen: Seen, server: ServerVersion | None) -> dict[str, Any]:
+        """Return the state as JSON."""
+        from acker_redis.cli import shapes
+        from acker_redis.doctor.standing import standing
 
-def _drawn(
-    acker: Acker, after: Status, seen: Seen, where: str, server: ServerVersion | None
-) -> Any:
-    from acker_redis.cli.status_view import draw
+        waits = self._waits(after)
+        return {
+            **standing(after, seen.growth, self._oldest(), seen.rates),
+            **({"waits": waits and shapes.waits(waits)} if self._edges else {}),
+            "server": server and {"product": server.product, "version": server.number},
+        }
 
-    return draw(after, seen.growth, _oldest(acker), where, server, seen.rates)
+    def drawn(self, after: Status, seen: Seen, server: ServerVersion | None) -> RenderableType:
+        """Return the view for a terminal."""
+        from acker_redis.cli.status_view import draw, draw_edges
+
+        edges = draw_edges(after, self._waits(after)) if self._edges else None
+        oldest = self._oldest()
+        return draw(after, seen.growth, oldest, self._where, server, seen.rates, edges)
+
+    def _oldest(self) -> OldestTree | None:
+        """Return the oldest tree; None if none is pending, or the user may not list trees."""
+        try:
+            return self.acker.oldest()
+        except RedisRefusedError:
+            return None
+
+    def _waits(self, status: Status) -> Waits | None:
+        """Return where trees wait; None in a namespace without edges, or as in ``_oldest``."""
+        if not (self._edges and status.config.edges):
+            return None
+        try:
+            return self.acker.waits()
+        except RedisRefusedError:
+            return None
 
 
 class Seen(NamedTuple):
@@ -83,15 +121,7 @@ class Seen(NamedTuple):
     """Since the previous reading."""
 
 
-def _oldest(acker: Acker) -> OldestTree | None:
-    """Return the oldest tree; None if none is pending, or the user may not list pending trees."""
-    try:
-        return acker.oldest()
-    except RedisRefusedError:
-        return None
-
-
-def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
+def _watch(view: _View, seconds: float, as_json: bool) -> None:
     """Show the state until Ctrl-C; while Redis is unavailable, show the error."""
     from rich.console import Console
     from rich.live import Live
@@ -100,6 +130,7 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
     from acker_redis.doctor.readings import Readings
     from acker_redis.protocol.growth import Growth
 
+    acker = view.acker
     before, server = acker.status(), acker.connection.version()
     minute = Readings(lately=False)
     minute.add(before)
@@ -111,9 +142,9 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
                 after = acker.status()
                 seen = Seen(minute.add(after), Growth.between(before, after))
                 if as_json:
-                    say_json(_as_json(acker, after, seen, server), pretty=False)
+                    say_json(view.as_json(after, seen, server), pretty=False)
                 else:
-                    live.update(_drawn(acker, after, seen, where, server), refresh=True)
+                    live.update(view.drawn(after, seen, server), refresh=True)
                 before = after
             except NamespaceNotFoundError:
                 raise
@@ -143,22 +174,23 @@ def show(
         raise typer.BadParameter(
             f"{anchor!r} is not an anchor; write decimal, or hex with 0x"
         ) from None
-    with options.acker(namespace, url) as acker:
-        tree = acker.show(number)
-    if as_json:
-        from acker_redis.cli import shapes
+    from acker_redis.cli import shapes
 
-        say_json(tree and shapes.tree(tree))
+    with options.acker(namespace, url) as acker:
+        tree, edges = acker.show(number), acker.config.edges
+    if as_json:
+        say_json(tree and shapes.tree(tree, edges))
     elif tree:
-        _show(tree)
+        _show(tree, tree.open_edges(edges))
     else:
         warn(f"anchor {number} is not pending: it already has its verdict, or was never tracked")
     if not tree:
         raise typer.Exit(Exit.FAILED)
 
 
-def _show(tree: TreeState) -> None:
+def _show(tree: TreeState, edges: Sequence[str]) -> None:
     from acker_redis.doctor.words import span
+    from acker_redis.protocol.ids import TUPLE_MAX
 
     what = {
         "complete": "complete; the verdict follows when its block ends",
@@ -168,8 +200,13 @@ def _show(tree: TreeState) -> None:
     say(f"anchor      {tree.anchor} ({tree.anchor:#x})")
     say(f"state       {what.get(known, known)}{f': {tree.why}' if tree.why else ''}")
     say(f"checksum    {tree.checksum:016x}")
+    if edges:
+        say(f"edges       {', '.join(edges)}: an odd number of messages is outstanding on each")
+    if known == "open" and tree.checksum <= TUPLE_MAX:
+        say(f"missing     if one message is missing, its id is {tree.anchor}:{tree.checksum}")
     say(f"source      {f'{tree.task} {tree.source_id}' if tree.task else 'unknown'}")
     say(f"age         {span(tree.age_ms)}, in bucket {tree.bucket} (0 is the newest)")
+    say(f"last row    {span(tree.idle_ms)} ago{' in the whole block' if tree.block else ''}")
     if tree.block:
         waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
         some = ", ".join(map(str, waits[:20])) + (", .." if len(waits) > 20 else "")
@@ -183,5 +220,13 @@ PANEL = "Pending trees and verdicts"
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    add(app, PANEL, status, "status orders", "status orders --watch", "status orders --json")
+    add(
+        app,
+        PANEL,
+        status,
+        "status orders",
+        "status orders --watch",
+        "status orders --edges",
+        "status orders --json",
+    )
     add(app, PANEL, show, "show orders 4711", "show orders 0x1267 --json")

@@ -11,6 +11,7 @@ from acker_redis.doctor.finding import Finding
 from acker_redis.doctor.health import judge, rotation, wrong
 from acker_redis.doctor.words import span
 from acker_redis.flows.browse import OldestTree
+from acker_redis.flows.waits import Waits
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.server_version import ServerVersion
@@ -24,6 +25,7 @@ WORDS = {
     "high": "sources wait",
     "over": "new trees are nacked",
 }
+HIDDEN = "hidden: this user may not list pending trees"
 SHOWN_TASKS = 10
 MAX_BUCKETS = 5
 """If there are more, empty buckets are not drawn."""
@@ -36,10 +38,12 @@ def draw(
     where: str,
     server: ServerVersion | None,
     rates: Growth | None = None,
+    edges: RenderableType | None = None,
 ) -> RenderableType:
     """Return the whole view; ``where`` is the URL without its password, ``server`` None if unknown.
 
-    The findings use ``growth``. The view shows ``rates``, or ``growth`` if there are none.
+    The findings use ``growth``. The view shows ``rates``, or ``growth`` if there are none; and
+    ``edges``, which :func:`draw_edges` has drawn.
     """
     config = status.config
     at = f"{where} ({server})" if server else where
@@ -56,6 +60,8 @@ def draw(
     table.add_row("pending", f"{_count(status.pending, 'tree')}{blocks}")
     table.add_row("", _buckets(status))
     table.add_row("oldest", _oldest(status, oldest))
+    if edges is not None:
+        table.add_row("edges", edges)
     table.add_row("rotator", _rotator(status))
     table.add_row("latency", _latency(status.latency))
     table.add_row("verdicts", _counters(status, rates or growth))
@@ -64,6 +70,35 @@ def draw(
     if found:
         table.add_row("problems", _findings(found))
     return Group(head, table)
+
+
+def draw_edges(status: Status, waits: Waits | None) -> RenderableType:
+    """Return on which edges the trees of a sample wait; None: the user may not list trees."""
+    if not status.config.edges:
+        return Text(
+            "this namespace has no edges. Name them when you create a namespace: acker-redis "
+            "create NAMESPACE --edge NAME; then the ids of its messages tell where trees wait"
+        )
+    if waits is None:
+        return Text(HIDDEN, style="dim")
+    if not waits.sampled:
+        return Text("no tracked tree is open", style="dim")
+    grid = Table.grid(padding=(0, 1))
+    for right in (False, False, True, True, True, True):
+        grid.add_column(justify="right" if right else "left", no_wrap=True)
+    heads = ("edge", "", "trees", "share", "last row: median", "longest")
+    grid.add_row(*(Text(head, style="dim") for head in heads))
+    for each in waits.edges:
+        grid.add_row(
+            Text(each.edge) if each.edge else Text("on no named edge", style="dim"),
+            Bar(waits.sampled, 0, each.trees, width=WIDTH, color="cyan", bgcolor="default"),
+            f"{each.trees:,}",
+            f"{each.trees / waits.sampled:.0%}",
+            f"{span(each.idle_ms)} ago",
+            f"{span(each.max_idle_ms)} ago",
+        )
+    of = f"a sample of {_count(waits.sampled, 'tree')}, of {waits.pending:,} pending"
+    return Group(grid, Text(f"{of}; a tree that waits on two edges is in both rows", style="dim"))
 
 
 def _gauge(status: Status) -> RenderableType:
@@ -98,11 +133,7 @@ def _buckets(status: Status) -> RenderableType:
 
 def _oldest(status: Status, oldest: OldestTree | None) -> RenderableType:
     if oldest is None:
-        words = (
-            "hidden: this user may not list pending trees"
-            if status.pending
-            else "nothing is pending"
-        )
+        words = HIDDEN if status.pending else "nothing is pending"
         return Text(words, style="dim")
     tree = oldest.tree
     about = "" if oldest.exact else "at least "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,7 @@ def track(
     messages: Annotated[
         int, typer.Option("--messages", "-n", min=0, help="Number of first messages per tree")
     ] = 1,
+    edge: Annotated[str, typer.Option(help="Edge of the first messages, mostly their queue")] = "",
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,12 +58,15 @@ def track(
     and its nack waits for the source.
     """
     from acker_redis.batching.batch import Batch
+    from acker_redis.protocol.keys import check_name
     from acker_redis.trees.processing import emit
 
+    check_name("task", task)
     rejected = 0
     with options.acker(namespace, url) as acker:
+        make = partial(emit, edges=messages, edge=edge, ids=acker.ids)
         for lines in _input(source_ids):
-            trees = [_at(number, emit, text, messages) for number, text in lines]
+            trees = [_at(number, make, text) for number, text in lines]
             for start in range(0, len(trees), LINES):
                 part = trees[start : start + LINES]
                 batch = Batch(task)
@@ -100,6 +105,13 @@ def ack(
             help="Name of a new message; processing the message again gives it the same id",
         ),
     ] = None,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Edge of the new messages, mostly their queue: once for all of them, or once for "
+            "each, in the order in which their ids are printed"
+        ),
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,13 +120,24 @@ def ack(
     Several messages on the command line were processed together, as in a join: the new messages
     belong to all their trees. On stdin each line is a separate processing.
 
-    Each line is one processing: the ids of its new messages, separated by tabs. Send the new
-    messages only after their line was printed.
+    Each line is one processing: the ids of its new messages, separated by tabs, first those of
+    --child, then those of --emit. Send the new messages only after their line was printed.
+
+    --edge names the edge on which a new message travels. It is given once for all new messages, or
+    once for each: --emit 2 --edge mill --edge shop. An empty name stands for no edge.
     """
     children: list[str | None] = [*(child or ()), *(None for _ in range(emit))]
+    named = edge or [""]
+    edges = named * len(children) if len(named) == 1 else named
+    if len(edges) != len(children) or (edge and not children):
+        raise typer.BadParameter(
+            f"--edge is given {len(named)} times for {len(children)} new messages; give it once "
+            "for all of them, or once for each"
+        )
 
     def done(processing: Processing) -> tuple[list[Row], list[str]]:
-        ids = [str(processing.emit(key=key)) for key in children]
+        new = zip(children, edges, strict=True)
+        ids = [str(processing.emit(key=key, edge=name)) for key, name in new]
         return processing.acked(), ids
 
     _process(namespace, messages, url, as_json, done, bool(children))
@@ -151,13 +174,14 @@ def _process(
     from acker_redis.trees.processing import Processing
 
     with options.acker(namespace, url) as acker:
+        begin = partial(Processing, ids=lambda: acker.ids)
         if messages != ["-"]:
-            _send(acker, [rows_of(Processing(*messages))], as_json, lines_out)
+            _send(acker, [rows_of(begin(*messages))], as_json, lines_out)
             return
         for lines in _input(messages):
             # Reject a message that occurs twice: by XOR its two acks would cancel each other.
             Processing(*(text for _, text in lines))
-            done = [_at(n, lambda t: rows_of(Processing(t)), text) for n, text in lines]
+            done = [_at(n, lambda t: rows_of(begin(t)), text) for n, text in lines]
             _send(acker, done, as_json, lines_out)
 
 
@@ -270,7 +294,21 @@ PANEL = "Source and bolt in a shell"
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    add(app, PANEL, track, "track orders shop order-17", "track orders shop - < ids.txt")
-    add(app, PANEL, ack, "ack orders 4711:815", "ack orders 4711:815 --emit 2")
+    add(
+        app,
+        PANEL,
+        track,
+        "track orders shop order-17",
+        "track orders shop order-17 --edge mill",
+        "track orders shop - < ids.txt",
+    )
+    add(
+        app,
+        PANEL,
+        ack,
+        "ack orders 4711:815",
+        "ack orders 4711:815 --emit 2",
+        "ack orders 4711:815 --emit 2 --edge mill --edge shop",
+    )
     add(app, PANEL, fail, "fail orders 4711:815 --why 'no such address'")
     add(app, PANEL, touch, "touch orders 4711:815")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +15,11 @@ from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import say, say_json, warn
 from acker_redis.errors import InvalidBatchError, RedisUnavailableError
 from acker_redis.protocol.labels import source_id_of
+from acker_redis.protocol.why import why_expired
 
 if TYPE_CHECKING:
     from acker_redis.flows.outcomes import OutcomeFlows
-    from acker_redis.protocol.outcome import Entry
+    from acker_redis.protocol.outcome import Entry, Outcome
     from acker_redis.sync.client import Acker
 
 PANEL = "Pending trees and verdicts"
@@ -53,6 +54,10 @@ def outcomes(
     entry. For a tree in a block the source id is LABEL#SLOT. Records that Spark has counted have
     the source id that Spark gives them.
 
+    The why of a tree that expired names the edges on which messages are missing: an edge is named
+    if an odd number of messages is unaccounted for on it. It also says how long ago the last row of
+    the tree was, and how old the tree was. The command explain finds the messages themselves.
+
     The command take deletes verdicts. In a pipe, put your program between outcomes and take: for
     each line that it has handled, it prints the line, or the line's last field.
 
@@ -66,12 +71,15 @@ def outcomes(
         flows = OutcomeFlows(acker.flows.shards(acker.config), task, acker.config.edges)
         printed = 0
         for entry in _entries(acker, flows, follow, take):
-            for outcome in shapes.outcomes(entry):
+            for outcome in entry:
                 # An entry is taken as a whole, so --take prints all of it.
                 if printed == limit and not take:
                     return
                 printed += 1
-                say_json(outcome, pretty=False) if as_json else say(_line(task, outcome))
+                if as_json:
+                    say_json(shapes.outcome(outcome, entry), pretty=False)
+                else:
+                    say(_line(task, outcome, entry))
             if take:
                 try:
                     acker.connection.drive(flows.take([entry]))
@@ -193,12 +201,18 @@ def _place(text: str, where: str) -> Place:
     return int(shard), id_
 
 
-def _line(task: str, outcome: dict[str, Any]) -> str:
-    name = outcome["source_id"]
-    if outcome["slot"] is not None:
-        name = source_id_of(task, name, int(outcome["anchor"]))
-    fields = (outcome["verdict"], outcome["reason"], name, outcome["anchor"])
-    return "\t".join([*fields, str(outcome["age_ms"]), outcome["why"], outcome["entry"]])
+def _line(task: str, outcome: Outcome, entry: Entry) -> str:
+    name, fields = record_of(task, outcome), (outcome.verdict, outcome.reason)
+    numbers = str(outcome.anchor), str(outcome.age_ms)
+    why, place = outcome.why or why_expired(outcome), f"{entry.shard}:{entry.id}"
+    return "\t".join([*fields, name, *numbers, why, place])
+
+
+def record_of(task: str, outcome: Outcome) -> str:
+    """Return the source id of the record; for a tree in a block, from its label and slot."""
+    if outcome.slot is None:
+        return outcome.source_id
+    return source_id_of(task, outcome.source_id, outcome.anchor)
 
 
 def register(app: typer.Typer) -> None:

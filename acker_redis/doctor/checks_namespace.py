@@ -12,8 +12,13 @@ from acker_redis.protocol.status import Status
 
 MAX_FENCES = 100_000
 """Maximum number of fences per shard in the buckets, and of durable fences per shard."""
-_CONFIG = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
-_CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit")
+_CONFIG = (
+    "shards", "buckets", "tick_ms", "high_water", "refresh", "deadline_ms", "outcomes_limit",
+    "publish", "edges",
+)  # fmt: skip
+_CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms")
+_SECRET = ("salt",)
+"""Fields that are compared and never shown."""
 
 
 def check(
@@ -57,8 +62,9 @@ def namespace(facts: NamespaceFacts) -> Finding:
     config = facts.known[0].config
     return ok(
         "namespace",
-        f"{config.shards} shards, trees live up to {config.timeout_ms / 1000:,.1f} s "
-        f"({config.buckets} buckets of {config.tick_ms / 1000:,.1f} s)",
+        f"{config.shards} shards, trees live up to {config.lifetime_ms / 1000:,.1f} s "
+        f"({config.buckets} buckets of {config.tick_ms / 1000:,.1f} s"
+        + (f", deadline {config.deadline_ms / 1000:,.1f} s)" if config.deadline_ms else ")"),
         name,
     )
 
@@ -151,7 +157,8 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
             f"{name} --shards {reshard.target}",
             name,
         )
-    differing = [field for field in _CONFIG if len({meta.get(field) for meta in metas}) > 1]
+    fields = (*_CONFIG, *_SECRET)
+    differing = [field for field in fields if len({meta.get(field) for meta in metas}) > 1]
     if differing:
         said = "; ".join(f"{field} is {_values(facts, field)}" for field in differing)
         return error(
@@ -164,7 +171,7 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
 
 
 def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
-    """Check that no verdict waits for longer than a tree lives.
+    """Check that no verdict waits for longer than N ticks.
 
     ``judged`` is the finding about their number. ``kept_by`` are sources read by a Spark query: it
     keeps the verdicts of its last micro-batch while it waits for more.
@@ -173,12 +180,12 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
         return judged
     if isinstance(facts.waiting, Missing):
         return facts.waiting.finding("outcomes", facts.name)
-    totals, lifetime = _status(facts).backlog, facts.known[0].config.timeout_ms
+    totals, timeout = _status(facts).backlog, facts.known[0].config.timeout_ms
     ages: dict[str, int] = {}
     for each in facts.waiting:
         if each.task in kept_by or each.oldest_ms is None:
             continue
-        if each.oldest_ms > lifetime:
+        if each.oldest_ms > timeout:
             ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
     if ages:
         text = ", ".join(
@@ -187,7 +194,8 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
         )
         return warning(
             "outcomes",
-            f"verdicts of {len(ages)} sources have waited for longer than a tree lives: {text}",
+            f"verdicts of {len(ages)} sources have waited for longer than N ticks, "
+            f"{timeout / 1000:,.0f} s: {text}",
             "do nothing if a Spark query (acker-outcomes) reads them: it keeps those of its last "
             "micro-batch until the next one. Otherwise start the source. If it will never run "
             f"again, take its verdicts: acker-redis outcomes {facts.name} TASK --take; never while "
@@ -279,8 +287,10 @@ def _create(facts: NamespaceFacts) -> str:
     config = facts.known[0].config if facts.known else None
     if config is None:
         return f"acker-redis create {facts.name}"
-    options = [f"--{field.replace('_', '-')} {getattr(config, field)}" for field in _CONFIG[:-1]]
+    numbers = [field for field in _CONFIG if field not in ("publish", "edges")]
+    options = [f"--{field.replace('_', '-')} {getattr(config, field)}" for field in numbers]
     options += [] if config.publish else ["--no-publish"]
+    options += [f"--edge {edge}" for edge in config.edges]
     return f"acker-redis create {facts.name} {' '.join(options)}"
 
 
@@ -306,4 +316,8 @@ def _values(facts: NamespaceFacts, field: str) -> str:
     found: dict[str, list[int]] = {}
     for shard in facts.shards:
         found.setdefault(shard.meta.get(field, "not set"), []).append(shard.keys.shard)
-    return ", ".join(f"{value} (shards {some(shards)})" for value, shards in found.items())
+    if field in _SECRET:
+        return " and ".join(f"one value on shards {some(shards)}" for shards in found.values())
+    return ", ".join(
+        f"{value or 'none'} (shards {some(shards)})" for value, shards in found.items()
+    )

@@ -6,7 +6,7 @@ Redis has no CONFIG.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from acker_redis.doctor.finding import Finding, skipped
@@ -155,8 +155,8 @@ class ShardFacts:
     """One shard of a namespace, from the script ``status``."""
 
     keys: ShardKeys
-    meta: Mapping[str, str]
-    """The raw hash in Redis; {} if the shard does not exist."""
+    meta: Mapping[str, str] = field(repr=False)
+    """The raw hash in Redis, with the salt, which is secret; {} if the shard does not exist."""
     status: ShardStatus | None
     """None if the shard does not exist, or this version cannot parse it."""
     error: str

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
 from acker_redis.protocol.ids import split_anchor
-from acker_redis.protocol.outcome import ranges_without
+from acker_redis.protocol.outcome import odd_edges, ranges_without
 from acker_redis.protocol.record import parse_header, parse_record
 
 State = Literal["open", "failed", "untracked", "complete"]
@@ -82,6 +82,27 @@ class TreeState:
         if not self.task:
             return "untracked"
         return "open" if self.checksum else "complete"
+
+    def open_edges(self, edges: Sequence[str]) -> tuple[str, ...]:
+        """Return the edges on which an odd number of messages is outstanding.
+
+        () for a tree that was not tracked yet: its checksum also has the ids of processed messages.
+
+        Args:
+            edges: The edges of the namespace, :attr:`AckerConfig.edges`.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "mills")
+            >>> acker.create(AckerConfig(edges=("mill", "shop")))
+            True
+            >>> batch = Batch("farm")
+            >>> batch.track(7, "sack-1", [acker.ids.code("shop") | 40])
+            >>> applied = acker.apply(batch)
+            >>> acker.show(7).open_edges(acker.config.edges)
+            ('shop',)
+
+        """
+        return odd_edges(edges, self.checksum) if self.task else ()
 
 
 def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:

@@ -9,14 +9,13 @@ from acker_redis.spark.acker import Acker
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.functions import (
     Counted,
-    anchor,
     anchors_of,
     collect_anchors,
     counted,
     kafka_source_id,
     source_id,
-    tuple_id,
 )
+from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.listener import AckerListener
 from acker_redis.spark.micro_batch import MicroBatch
@@ -32,13 +31,13 @@ __all__ = [
     "BoltWriter",
     "Counted",
     "FileQueue",
+    "Ids",
     "Ledger",
     "MicroBatch",
     "Names",
     "Queue",
     "Report",
     "TrackWriter",
-    "anchor",
     "anchors_of",
     "collect_anchors",
     "counted",
@@ -46,5 +45,4 @@ __all__ = [
     "query_id_of",
     "register",
     "source_id",
-    "tuple_id",
 ]

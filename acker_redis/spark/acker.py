@@ -1,6 +1,7 @@
 """The acker in a Spark application: opens micro-batches and keeps their reports."""
 
 from collections import deque
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -9,6 +10,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
+from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.memory import Application, Memory, Mode
 from acker_redis.spark.micro_batch import MicroBatch
@@ -90,6 +92,10 @@ class Acker:
         )
         self.memory = Memory(application)
         self._query_id = query_id
+        self._spark: SparkSession | None = spark
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_spark": None}
 
     @property
     def application(self) -> Application:
@@ -110,6 +116,19 @@ class Acker:
     def client(self) -> client.Acker:
         """The client of the driver, with ``create``, ``status``, ``show`` and ``outcomes``."""
         return self.application.client
+
+    @property
+    def ids(self) -> Ids:
+        """What makes the ids of the namespace, as columns: the children of messages, for example.
+
+        The configuration is read from Redis once.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        """
+        # A copy in another process has no session of its own.
+        return self.memory.ids(self._spark or SparkSession.active())
 
     def create(self, config: AckerConfig | None = None) -> bool:
         """Create the namespace; return False if it exists with the same configuration.

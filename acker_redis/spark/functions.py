@@ -1,20 +1,14 @@
-"""Columns of source ids, anchors and tuple ids; deterministic, so a retried batch has the same ids.
+"""Columns of source ids, and of the anchors of rows that several messages caused.
 
 All are plain expressions, which Spark evaluates on the executors. None accesses Redis.
 """
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.protocol.texts import MAX_TEXT
-
-ANCHOR_MASK = 2**62 - 1
-TUPLE_MASK = 2**63 - 1
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def source_id(*cols: str | Column) -> Column:
@@ -40,53 +34,6 @@ def source_id(*cols: str | Column) -> Column:
     if not cols:
         raise ValueError("source_id() needs the columns of the record's natural key")
     return F.concat_ws("|", *[_text(c) for c in cols])
-
-
-def anchor(*cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
-    """Return a BIGINT column with the anchor of each record's tree: ``1 .. 2**62 - 1``.
-
-    ``MicroBatch.track`` derives anchors itself. The anchor is never null: null is a valid value of
-    a key column.
-
-    Args:
-        *cols: Columns of the record's natural key.
-        attempt: The attempt (INT). An anchor belongs to one attempt: a replay with the same
-            ``attempt`` would get the rest of the first attempt's tree.
-        source: The name of the source. Records of two sources may have the same key.
-
-    """
-    names = _names(*cols)
-    if names and isinstance(attempt, int):
-        key = _joined_sql("anchor", source, names)
-        return F.expr(f"greatest(xxhash64({attempt}, {key}) & {ANCHOR_MASK}L, 1L)")
-    tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
-    hashed = F.xxhash64(F.coalesce(tried.cast("int"), F.lit(0)), _joined("anchor", source, cols))
-    return _in_range(hashed, ANCHOR_MASK)
-
-
-def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
-    """Return a BIGINT column with the id of a new message: ``1 .. 2**63 - 1``.
-
-    The id is derived from the arguments, so it repeats only when the same message repeats. It is
-    null if ``parent`` is null.
-
-    Args:
-        parent: The id of the message that caused the new one; for a first message the anchor.
-        edge: The name of the edge that the message takes.
-        *key: Columns that distinguish several children of one parent on one edge.
-
-    Examples:
-        >>> acker.ack(df, batch_id, children=tuple_id("tuple", "invoice"))
-
-    """
-    names = _names(parent, *key)
-    if names:
-        # One call into the JVM instead of some thirty.
-        derived = f"xxhash64({names[0]}, {_joined_sql('tuple', edge, names[1:])}) & {TUPLE_MASK}L"
-        return F.expr(f"CASE WHEN {names[0]} IS NOT NULL THEN greatest({derived}, 1L) END")
-    cause = F.col(parent) if isinstance(parent, str) else parent
-    hashed = F.xxhash64(cause, _joined("tuple", edge, key))
-    return F.when(cause.isNotNull(), _in_range(hashed, TUPLE_MASK))
 
 
 @dataclass(frozen=True)
@@ -198,39 +145,6 @@ def _present(pair: Column) -> Column:
 
 
 def _text(column: str | Column) -> Column:
-    # xxhash64 ignores nulls and hashes 0.0 and -0.0 alike; their texts are distinct.
     text = (F.col(column) if isinstance(column, str) else column).cast("string")
     escaped = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
     return F.coalesce(escaped, F.lit("\\N"))
-
-
-def _joined(kind: str, edge: str, cols: tuple[str | Column, ...]) -> Column:
-    """Return one string of all parts that name an id; a constant if there are no columns."""
-    prefix = _prefix(kind, edge)
-    return F.concat_ws("|", F.lit(prefix), *[_text(c) for c in cols]) if cols else F.lit(prefix)
-
-
-def _joined_sql(kind: str, edge: str, names: Sequence[str]) -> str:
-    """Return the SQL text of :func:`_joined` for plain columns."""
-    prefix = f"cast(X'{_prefix(kind, edge).encode().hex()}' AS STRING)"
-    texts = [
-        f"coalesce(replace(replace(cast({name} AS STRING), chr(92), concat(chr(92), chr(92))), "
-        f"'|', concat(chr(92), '|')), concat(chr(92), 'N'))"
-        for name in names
-    ]
-    return f"concat_ws('|', {', '.join([prefix, *texts])})" if texts else prefix
-
-
-def _prefix(kind: str, edge: str) -> str:
-    name = edge.replace("\\", "\\\\").replace("|", "\\|")
-    return f"{kind}|{name}|"
-
-
-def _names(*cols: str | Column) -> list[str]:
-    """Return the names, quoted for SQL; an empty list if one is not a plain name of a column."""
-    plain = [f"`{c}`" for c in cols if isinstance(c, str) and _PLAIN.fullmatch(c)]
-    return plain if len(plain) == len(cols) else []
-
-
-def _in_range(hashed: Column, mask: int) -> Column:
-    return F.greatest(hashed.bitwiseAND(F.lit(mask)), F.lit(1).cast("bigint"))

@@ -9,6 +9,7 @@ from acker_redis.errors import ChangedBatchError
 from acker_redis.spark.fold import turns
 from acker_redis.spark.fold.apply import Job
 from acker_redis.spark.fold.report import Report
+from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
 from acker_redis.spark.queries import is_local, run_id_of
@@ -32,6 +33,11 @@ class Given:
     def application(self) -> Application:
         """The settings of the application."""
         return self.memory.application
+
+    @property
+    def ids(self) -> Ids:
+        """What makes the ids of messages."""
+        return self.memory.ids(self._df.sparkSession)
 
     @property
     def rows(self) -> DataFrame:

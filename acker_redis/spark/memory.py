@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
@@ -18,9 +18,10 @@ from acker_redis.spark.fold.apply import OnChanged, Place
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.turns import lane_of
+from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import Names
-from acker_redis.spark.queries import is_local, release
+from acker_redis.spark.queries import context_of, is_local, release
 from acker_redis.sync import client
 
 log = logging.getLogger(__name__)
@@ -85,15 +86,24 @@ class Memory:
         self._kept: dict[str, list[DataFrame]] = {}
         self._warned: set[str] = set()
         self._applied: dict[str, tuple[str, int]] = {}
+        self._ids: tuple[object, Ids] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         del state["_lock"]
-        state["_kept"] = {}
+        state |= {"_kept": {}, "_ids": None}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
+
+    def ids(self, spark: SparkSession) -> Ids:
+        """Return what makes the ids of the namespace, for DataFrames of a session."""
+        maker, context = self.application.client.ids, context_of(spark)
+        known = self._ids  # another thread may replace it at any time
+        if known is None or known[0] is not context or known[1].maker is not maker:
+            known = self._ids = context, Ids(spark, maker, self.application.names)
+        return known[1]
 
     def place(self, df: DataFrame, query_id: str, frozen: bool = True) -> Place:
         """Return where to fold the next batch of a query; count its rows if that is necessary."""

@@ -25,7 +25,7 @@ from acker_redis.errors import (
 from acker_redis.spark.fold.apply import Terms, apply
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.functions import Counted, tuple_id
+from acker_redis.spark.functions import Counted
 from acker_redis.spark.given import Given
 from acker_redis.spark.memory import Memory
 from acker_redis.spark.names import need_ids
@@ -208,17 +208,11 @@ class MicroBatch:
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
             df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
+        ids = self._given.ids
         if need_ids(df, names):
-            child = F.transform(
-                names.anchors,
-                lambda pair: F.struct(
-                    pair["anchor"].alias("anchor"),
-                    tuple_id(pair["tuple"], way, *key).alias("tuple"),
-                ),
-            )
-            out = df.withColumn(names.anchors, child)
+            out = ids.children_of_many(df, names.anchors, edge, way, key)
         else:
-            out = df.withColumn(names.tuple, tuple_id(names.tuple, way, *key))
+            out = df.withColumn(names.tuple, ids.child(names.tuple, edge, way, key))
         out = self.freeze(out) if freeze else out
         self._terms.append(Terms(Kind.CHILD, self._pairs(out, unanchored)))
         return out
@@ -236,8 +230,8 @@ class MicroBatch:
             df: The rows to ack; None for all. Without ``children`` Spark evaluates them once here
                 and does not keep them: if you also write them, pass them through :meth:`freeze`
                 before.
-            children: The ids of the messages that each row caused, made by :func:`tuple_id`:
-                BIGINT or ARRAY<BIGINT>. Null and 0 are ignored.
+            children: The ids of the messages that each row caused, made by
+                :meth:`Ids.tuple_id`: BIGINT or ARRAY<BIGINT>. Null and 0 are ignored.
             unanchored: Accept rows without ids, and ignore them. Without it such a row is an error.
 
         Raises:
@@ -497,6 +491,6 @@ def _ids_of(df: DataFrame, children: str | Column) -> Column:
     elif not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
         raise InvalidBatchError(
             f"children must be bigint or array<bigint>, not {kind.simpleString()}: make them with "
-            "tuple_id()"
+            "acker.ids.tuple_id()"
         )
     return F.filter(column, lambda id_: id_ != 0)

@@ -20,7 +20,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS, block_number
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.protocol.texts import MAX_TEXT
-from acker_redis.spark.functions import anchor
+from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
 _WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"
@@ -59,7 +59,12 @@ class Numbered:
 
 
 def number(
-    trees: DataFrame, name: str, task: str, whose: tuple[str | int, ...], least: int = LEAST
+    trees: DataFrame,
+    name: str,
+    task: str,
+    whose: tuple[str | int, ...],
+    ids: Ids,
+    least: int = LEAST,
 ) -> Numbered:
     """Return the records with their anchors in the column ``name``; runs one Spark job.
 
@@ -80,7 +85,7 @@ def number(
         )
     source = F.concat(F.col(PREFIX), F.lit("/"), F.col(NUMBER).cast("string"))
     trees = trees.withColumn(SOURCE, source)
-    apart = anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
+    apart = ids.anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
     if not blocks:
         return Numbered(trees.withColumn(name, apart), blocks, loose=True)
     loose = len(blocks) < len(found)

@@ -48,6 +48,14 @@ def run_id_of(df: DataFrame) -> str | None:
         return None
 
 
+def context_of(spark: SparkSession) -> object:
+    """Return what the sessions share whose DataFrames may meet in a plan."""
+    try:
+        return spark.sparkContext
+    except Exception:  # a session of Spark Connect has none
+        return spark
+
+
 def is_local(spark: SparkSession) -> bool:
     """Return whether tasks run in the process of the driver, ``local[n]``; False if unknown."""
     try:

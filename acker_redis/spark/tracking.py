@@ -13,7 +13,7 @@ from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.functions import Counted, anchor, counted, tuple_id
+from acker_redis.spark.functions import Counted, counted
 from acker_redis.spark.given import Given
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import check_case
@@ -75,8 +75,8 @@ class Tracking:
 
     def _loose(self, df: DataFrame, source_id: str | Column) -> Numbered:
         named = df.withColumn(SOURCE, self._source_id(df, source_id))
-        ids = anchor(SOURCE, attempt=self._attempt, source=self._source)
-        named = named.withColumn(self._names.anchor, ids)
+        anchor = self._batch.ids.anchor(SOURCE, attempt=self._attempt, source=self._source)
+        named = named.withColumn(self._names.anchor, anchor)
         return Numbered(self._batch.freeze(self._with_ids(named)), (), loose=True)
 
     def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
@@ -93,7 +93,7 @@ class Tracking:
         }
         trees = self._batch.freeze(df.withColumns(columns))
         whose = (self._lane, self._batch.batch_id)
-        found = number(trees, self._names.anchor, self._source, whose, least)
+        found = number(trees, self._names.anchor, self._source, whose, self._batch.ids, least)
         return Numbered(self._with_ids(found.trees), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
@@ -187,7 +187,8 @@ class Tracking:
 
     def _with_ids(self, trees: DataFrame) -> DataFrame:
         """Return the trees with one more column for the id of each of their messages."""
-        ids = [tuple_id(self._names.anchor, edge) for edge in self._edges]
+        anchor, made = self._names.anchor, self._batch.ids
+        ids = [made.tuple_id(anchor, edge) for edge in self._edges]
         return trees.withColumns(dict(zip(self._ids, ids, strict=True)))
 
     def _tried(self) -> Column:

@@ -86,7 +86,7 @@ def test_config_get_and_set(make_any_acker: MakeAcker, shell: Shell) -> None:
     shell("config", "set", ns, "tick_ms", "5000")
     shell("config", "set", ns, "outcomes_limit", "9")
     found = json.loads(shell("config", "get", ns, "--json").out)
-    assert AckerConfig(**found) == AckerConfig(
+    assert AckerConfig(**{**found, "edges": ()}) == AckerConfig(
         shards=2, high_water=77, tick_ms=5000, outcomes_limit=9
     )
     assert shell("config", "set", ns, "shards", "4").code == 2

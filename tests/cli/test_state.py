@@ -162,7 +162,8 @@ def test_show(make_any_acker: MakeAcker, shell: Shell) -> None:
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
-    assert "checksum    0000000000000abc\nsource      t a record\n" in show("77")
+    assert "checksum    0000000000000abc\nmissing     if one message is missing, " in show("77")
+    assert "its id is 77:2748\nsource      t a record\n" in show("77")
     assert show("0x4d").startswith("anchor      77 (0x4d)\nstate       open\n")
     assert show("77:815").startswith("anchor      77 (0x4d)\n")
     block = show(hex(anchors[2]))

@@ -1,4 +1,4 @@
-"""A tree that gets rows lives on, up to its deadline; the verdict says which of the two ended it."""
+"""A tree that gets rows lives on, up to its deadline; its verdict says what ended it."""
 
 import pytest
 
@@ -229,6 +229,6 @@ def test_block_remembers_its_last_row_to_within_a_tick(acker: Target) -> None:
 def odd(acker: Target) -> dict[str, int]:
     """Return the expired trees by edge."""
     if hasattr(acker, "odd"):
-        names = {number: name for number, name in enumerate(acker.config.edges)} | {-1: ""}
+        names = dict(enumerate(acker.config.edges)) | {-1: ""}
         return {names[number]: count for number, count in acker.odd.items()}
     return dict(acker.status().shards[0].odd)

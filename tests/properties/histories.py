@@ -24,12 +24,12 @@ from hypothesis.stateful import (
 
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.sync.outcomes import BlockOutcome
 from tests.properties.in_step import TASK, InStep, Part
+from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.topology import FAIL, TOUCH, Forest, Message, Tree, fold, fold_blocks
 from tests.properties.truth import Truth
 
@@ -63,11 +63,12 @@ class Histories(RuleBasedStateMachine):
         buckets=st.integers(2, 4),
         high_water=st.sampled_from([3, 8, 1000, 1000]),
         outcomes_limit=st.sampled_from([6, 1000, 1000]),
-        refresh=st.sampled_from(["never", "update"]),
+        lifetime=LIFETIMES,
+        edges=EDGES,
     )
     def begin(self, seed: int, **fields: Any) -> None:
-        config = AckerConfig(tick_ms=3_600_000, **fields)
-        self.forest = Forest(random.Random(seed))
+        config = config_of(**fields)
+        self.forest = Forest(random.Random(seed), config.edges)
         self.truth = Truth(self.forest.trees, config, self.note)
         self.shard = InStep(self.reference, config, self.url)
         self.model = self.shard.model
@@ -226,8 +227,10 @@ class Histories(RuleBasedStateMachine):
 
     # Actions of rotators and sources.
 
-    @rule(ticks=st.sampled_from([0, 0, 0, 1, 1, 1, 1, 1, 4]))
-    def time_passes(self, ticks: int) -> None:
+    @rule(ms=STEPS, ticks=st.sampled_from([0, 0, 0, 1, 1, 1, 1, 1, 4]))
+    def time_passes(self, ms: int, ticks: int) -> None:
+        self.shard.advance(ms)
+        self.truth.now_ms += ms
         for tick in range(ticks):
             if tick:
                 self._drain_all()
@@ -236,7 +239,8 @@ class Histories(RuleBasedStateMachine):
     def rotate(self) -> None:
         due = not self.shard.expires
         assert self.shard.rotate() == due, "it ticked while something expires, or did not tick"
-        self.truth.ticks += due
+        if due:
+            self.truth.tick()
         for lane in LANES:
             parts = self.in_flight.get(lane)
             if parts and not self._fenced(parts[0]):

@@ -65,6 +65,12 @@ class InStep:
             assert self.redis.rotate(force=True) == ticked
         return ticked
 
+    def advance(self, ms: int) -> None:
+        """Move the clock."""
+        self.model.advance(ms)
+        if self.redis:
+            self.redis.advance(ms)
+
     @property
     def expires(self) -> bool:
         return bool(self.model.expiring or self.model.blocks_expiring)
@@ -128,7 +134,7 @@ def _ageless(outcome: Outcome | BlockOutcome) -> str:
     if isinstance(outcome, BlockOutcome):
         # Redis orders failures by slot, the reference by arrival.
         outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
-    return repr(replace(outcome, age_ms=0))
+    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 __all__ = ["TASK", "InStep", "Part"]

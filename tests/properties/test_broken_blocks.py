@@ -17,13 +17,17 @@ ZERO = "if not any(block.checksums):"
 FAILED = "failed=tuple(sorted(block.failed)) if verdict"
 DROPPED = 'self.counters["orphaned"] += len(row.deltas) + len(row.failed)'
 EARLY = f'self.__dict__.setdefault("early", {{}})[row.block] = row.deltas\n            {DROPPED}'
-NEW = "row.label, column, list(column))"
+NEW = "row.label, column, list(column), last_ms"
 BUCKETS = "{} for _ in range(self.config.buckets)"
-MOVES = 'if row.touch or self.config.refresh == "update":'
-MOVED = "self.block_buckets[0][row.block] = block\n        if row.touch:"
+MOVES = 'if age is not None and (row.touch or self.config.refresh == "update"):'
+TOUCHES = "if row.touch and not (capped and to == age):"
 AGAIN = "if row.task and block:\n"
-FIND = "for bucket in self.block_buckets:\n            if number in"
-FOUND = "for bucket in (*self.block_buckets, self.blocks_expiring):\n            if number in"
+EXPIRING = (
+    "old = self.blocks_expiring.get(row.block)\n"
+    "            for slot, delta in row.deltas.items():\n"
+    "                if old and slot < len(old.checksums):\n"
+    f"                    old.checksums[slot] ^= delta\n            {DROPPED}"
+)
 TICK = "super().draining or bool(self.blocks_expiring)"
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "a block is acked though a slot is open": [(ZERO, "if sum(map(bool, block.checksums)) < 2:")],
@@ -32,7 +36,9 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         (ZERO, "if not any(c for s, c in enumerate(block.checksums) if s not in block.failed):")
     ],
     "failed slots are acked": [(FAILED, "failed=() if verdict")],
-    "a touch forgets the failed slots": [(MOVED, f"block.failed.clear()\n        {MOVED}")],
+    "a touch forgets the failed slots": [
+        (TOUCHES, f"if row.touch:\n            block.failed.clear()\n        {TOUCHES}")
+    ],
     "a slot fails twice": [("if slot not in block.failed}", "if True}")],
     "failures write no verdict": [
         ('self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))', "pass")
@@ -48,7 +54,9 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     "fences are forgotten": [("if fence:\n", "if False:\n")],
     "deltas are joined by or": [("[slot] ^= delta", "[slot] |= delta")],
     "only parts of the deltas count": [("[slot] ^= delta", "[slot] ^= delta & 0xFFFF")],
-    "first messages of a slot are forgotten": [(NEW, "row.label, column, [0, *column[1:]])")],
+    "first messages of a slot are forgotten": [
+        (NEW, NEW.replace("list(column)", "[0, *column[1:]]"))
+    ],
     "early rows are kept": [
         (DROPPED, EARLY),
         (NEW, NEW.replace("list(column)", "self._with_early(row)")),
@@ -71,11 +79,11 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
             "    def _find(",
         ),
     ],
-    "rows of expiring blocks are applied": [(FIND, FOUND)],
+    "rows of expiring blocks are applied": [(DROPPED, EXPIRING)],
     "blocks expire a tick early": [(BUCKETS, f"{BUCKETS[:-1]} - 1)")],
     "blocks expire a tick late": [(BUCKETS, f"{BUCKETS[:-1]} + 1)")],
     "touch does not restart the clock": [(MOVES, MOVES.replace("row.touch or ", ""))],
-    "every row restarts the clock": [(MOVES, "if True:")],
+    "every row restarts the clock": [(MOVES, "if age is not None:")],
     "it ticks while blocks expire": [(TICK, "super().draining")],
     "other content is not noticed": [("elif (block.task,", "elif row.touch and (block.task,")],
     "a repeated track replaces the block": [(AGAIN, "if row.task and block and row.touch:\n")],
@@ -95,7 +103,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     "rejection writes no verdict": [('self._tell_block("nack", reason, row.block, block)', "pass")],
     "completion writes no verdict": [("if done:", "if False:")],
     "a complete block stays": [
-        ("            del bucket[row.block]\n            done", "            done")
+        ("del self.block_buckets[age or 0][row.block]\n            done", "done")
     ],
     "only one block of a call is applied": [
         ("for row in rows if self._block", "for row in rows[:1] if self._block")

@@ -13,11 +13,12 @@ import pytest
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_NAMED
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import BlockOutcome
+from tests.properties.lifetimes import TICK_MS, config_of
 from tests.support import block_outcomes, total
 
 SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]
@@ -60,19 +61,23 @@ def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
     return rows
 
 
-@pytest.mark.parametrize("refresh", ["never", "update"])
+def ageless(outcome: BlockOutcome) -> str:
+    return repr(replace(outcome, age_ms=0, idle_ms=0, rows=tuple(sorted(outcome.rows))))
+
+
+@pytest.mark.parametrize("lifetime", [None, 0, 8])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
 )
 def test_redis_agrees_with_the_reference_on_large_blocks(
-    server: EmbeddedRedis, seed: int, refresh: str
+    server: EmbeddedRedis, seed: int, lifetime: int | None
 ) -> None:
     chance = random.Random(seed)
-    config = AckerConfig(
-        buckets=chance.choice([2, 3, 5]),
-        tick_ms=3_600_000,
+    config = config_of(
+        chance.choice([2, 3, 5]),
+        lifetime,
         high_water=chance.choice([12_000, 100_000]),
-        refresh=refresh,  # type: ignore[arg-type]
+        edges=("a", "b"),
     )
     with Acker.from_url(server.url, f"large-{uuid.uuid4().hex[:8]}") as acker:
         acker.connection.client.flushall()  # each check would read the keys of other tests
@@ -89,15 +94,15 @@ def test_redis_agrees_with_the_reference_on_large_blocks(
             fence = Fence("p", seq, f"{seq:x}")
             assert redis.apply_blocks(rows, fence) == model.apply_blocks(rows, fence)
             if chance.random() < 0.3:
-                assert redis.rotate(force=True) == model.rotate(force=True)
+                redis.advance(TICK_MS)
+                model.advance(TICK_MS)
+                assert redis.rotate() == model.rotate() is True
                 while redis.expire_blocks():
                     pass
                 model.expire_blocks()
             told = block_outcomes(acker)
             mine = model.take_blocks("t")
-            key = [replace(o, age_ms=0, rows=tuple(sorted(o.rows))) for o in told]
-            own = [replace(o, age_ms=0, rows=tuple(sorted(o.rows))) for o in mine]
-            assert sorted(map(repr, key)) == sorted(map(repr, own))
+            assert sorted(map(ageless, told)) == sorted(map(ageless, mine))
             assert total(acker) == total(model)
         for name in ("acked", "failed", "expired"):
             assert model.counters[name] > 100, name

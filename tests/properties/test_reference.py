@@ -1,6 +1,8 @@
 """Compare Redis with the reference model step by step in random histories, on each server."""
 
 import uuid
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Reference, TreeRow
+from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import Outcome
+from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
 from tests.tiers import examples
@@ -55,10 +59,11 @@ class Machine(RuleBasedStateMachine):
         buckets=st.integers(2, 4),
         high_water=st.sampled_from([1, 2, 3, 100]),
         outcomes_limit=st.sampled_from([1, 3, 100]),
-        refresh=st.sampled_from(["never", "update"]),
+        lifetime=LIFETIMES,
+        edges=EDGES,
     )
     def begin(self, **fields: Any) -> None:
-        config = AckerConfig(tick_ms=3_600_000, **fields)
+        config = config_of(**fields)
         self.model = Reference(config)
         self.acker = Acker.from_url(self.url, f"m-{uuid.uuid4().hex[:12]}")
         self.acker.create(config)
@@ -82,6 +87,11 @@ class Machine(RuleBasedStateMachine):
             if getattr(expected, name):
                 event(f"apply: {name}")
         assert send(self.acker, part, fence) == expected
+
+    @rule(ms=STEPS)
+    def time_passes(self, ms: int) -> None:
+        RedisShard(self.acker).advance(ms)
+        self.model.advance(ms)
 
     @rule()
     def tick(self) -> None:
@@ -112,6 +122,8 @@ class Machine(RuleBasedStateMachine):
         (shard,) = self.acker.status().shards
         assert shard.pending == tuple(len(bucket) for bucket in self.model.buckets)
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
+        edges = (*self.model.config.edges, "")
+        assert +Counter(shard.odd) == Counter({edges[e]: n for e, n in self.model.odd.items()})
         waiting = {task: len(rows) for task, rows in self.model.outcomes.items() if rows}
         assert {task: n for task, n in shard.backlog.items() if n} == waiting
         assert set(shard.backlog) == set(self.model.names)
@@ -128,8 +140,10 @@ class Machine(RuleBasedStateMachine):
             self.acker.close()
 
 
-def _ageless(outcome: Any) -> tuple[Any, ...]:
-    return (outcome.verdict, outcome.reason, outcome.anchor, outcome.source_id, outcome.why)
+def _ageless(outcome: Outcome) -> str:
+    if outcome.cause:
+        event(f"expired: {outcome.cause}")
+    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 def test_redis_agrees_with_the_reference(server: EmbeddedRedis) -> None:

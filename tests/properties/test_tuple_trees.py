@@ -8,7 +8,7 @@ import random
 import sys
 import uuid
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -26,11 +26,11 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Outcome
+from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
 from tests.tiers import examples
@@ -72,11 +72,12 @@ class Histories(RuleBasedStateMachine):
         buckets=st.integers(2, 4),
         high_water=st.sampled_from([2, 5, 1000, 1000]),
         outcomes_limit=st.sampled_from([2, 1000, 1000]),
-        refresh=st.sampled_from(["never", "update"]),
+        lifetime=LIFETIMES,
+        edges=EDGES,
     )
     def begin(self, seed: int, **fields: Any) -> None:
-        config = AckerConfig(tick_ms=3_600_000, **fields)
-        self.forest = Forest(random.Random(seed))
+        config = config_of(**fields)
+        self.forest = Forest(random.Random(seed), config.edges)
         self.model = Reference(config, now_ms=1_700_000_000_000)
         self.redis: RedisShard | None = None
         if self.url:
@@ -154,8 +155,12 @@ class Histories(RuleBasedStateMachine):
 
     # Actions of rotators and sources.
 
-    @rule(happens=st.sampled_from([True, False, False, False]))
-    def time_passes(self, happens: bool) -> None:
+    @rule(ms=STEPS, happens=st.sampled_from([True, False, False, False]))
+    def time_passes(self, ms: int, happens: bool) -> None:
+        """Move the clock; sometimes a tick follows."""
+        self.model.advance(ms)
+        if self.redis:
+            self.redis.advance(ms)
         if happens:
             self.rotate()
 
@@ -295,6 +300,8 @@ class Histories(RuleBasedStateMachine):
         assert outcome.source_id == f"source {tree.anchor}"
         tree.verdicts.append(outcome.reason)
         self.note(f"ended {outcome.reason}")
+        if outcome.cause == "deadline":
+            self.note("ended by a deadline")
         if outcome.reason == "expired" and tree.complete:
             self.note("complete but nacked: rows were lost")
         if outcome.reason == "completed" and tree.processed > 3:
@@ -312,8 +319,8 @@ class Histories(RuleBasedStateMachine):
         reached[what] += 1
 
 
-def _ageless(outcome: Outcome) -> tuple[Any, ...]:
-    return (outcome.verdict, outcome.reason, outcome.anchor, outcome.source_id, outcome.why)
+def _ageless(outcome: Outcome) -> str:
+    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 INTERESTING = (
@@ -331,6 +338,7 @@ INTERESTING = (
     "ended completed",
     "ended failed",
     "ended expired",
+    "ended by a deadline",
     "ended overflow",
     "complete but nacked: rows were lost",
     "a tree of four messages acked",

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
-from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, split_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, block_anchor, split_anchor
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 
 
 @dataclass(eq=False)
 class Message:
-    """A message, with its id in each of its trees."""
+    """A message, with its id in each of its trees, and the edge that it travels on."""
 
+    edge: str = ""
     ids: dict[int, int] = field(default_factory=dict)
 
 
@@ -49,10 +50,11 @@ class Tree:
 
 
 class Forest:
-    """All trees of one history; ids are drawn from ``chance``."""
+    """All trees of one history; ids, and the edges of messages, are drawn from ``chance``."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, edges: Sequence[str] = ()) -> None:
         self.chance = chance
+        self.edges = ("", *edges)
         self.trees: dict[int, Tree] = {}
         self.messages: list[Message] = []
         """Messages that wait to be processed."""
@@ -62,8 +64,8 @@ class Forest:
         tree = Tree(self.chance.randrange(1, 2**62) if anchor is None else anchor)
         self.trees[tree.anchor] = tree
         delta = 0
-        for message in [*(Message() for _ in range(firsts)), *also]:
-            delta ^= self._edge(message, tree)
+        for message in [*(self._message() for _ in range(firsts)), *also]:
+            delta ^= self._edge(message, tree, True)
             if message not in self.messages:
                 self.messages.append(message)
         tree.rows ^= {delta} - {0}
@@ -85,15 +87,18 @@ class Forest:
         self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
     ) -> list[TreeRow]:
         """Process messages together, which all cause each child; return their rows."""
-        caused = [Message() for _ in range(children)]
+        caused = [self._message() for _ in range(children)]
         rows = []
+        least: dict[int, int] = {}
+        for anchor, own in (pair for message in inputs for pair in message.ids.items()):
+            least[anchor] = min(own, least.get(anchor, own))
         for message in inputs:
             self.messages.remove(message)
             for anchor, own in message.ids.items():
                 tree = self.trees[anchor]
                 delta = own
                 for child in caused:
-                    delta ^= self._edge(child, tree)
+                    delta ^= self._edge(child, tree, own == least[anchor])
                 tree.outstanding.remove(message)
                 tree.rows ^= {delta}
                 tree.processed += 1
@@ -111,8 +116,14 @@ class Forest:
         waiting = self.messages
         return list(dict.fromkeys(waiting[i % len(waiting)] for i in which if waiting))
 
-    def _edge(self, message: Message, tree: Tree) -> int:
-        edge = self.chance.randrange(1, 2**63)
+    def _message(self) -> Message:
+        return Message(self.chance.choice(self.edges))
+
+    def _edge(self, message: Message, tree: Tree, carries: bool) -> int:
+        """Return a new edge id of a message; ``carries``: it has the code of the edge."""
+        edge = self.chance.randrange(1, 1 << (EDGE_BIT if len(self.edges) > 1 else 63))
+        if carries and message.edge:
+            edge |= 1 << EDGE_BIT + self.edges.index(message.edge) - 1
         message.ids[tree.anchor] = message.ids.get(tree.anchor, 0) ^ edge
         tree.outstanding.add(message)
         return edge

@@ -13,6 +13,8 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor, split_anchor
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
+from acker_redis.simulate.deadline import newest_bucket
+from acker_redis.simulate.records import Place
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
 
@@ -25,8 +27,8 @@ class Life:
     """A block or a loose tree from its TRACK to its end. A block number may have several lives."""
 
     trees: list[Tree]
-    home: int
-    """Tick at which its clock started."""
+    place: Place
+    """Its bucket. Of a loose tree with rows before its TRACK, the newest that it may be in."""
     content: Content = ("", ())
     """Label, or source id, and the column of the TRACK."""
     tracked: bool = True
@@ -67,7 +69,7 @@ class Truth:
         self.trees = trees
         self.config = config
         self.note = note
-        self.ticks = 0
+        self.ticks = self.ticked_ms = self.now_ms = 0
         self.lives: dict[int, Life] = {}
         """By anchor; a block by the anchor of its slot 0."""
         self.counts: Counter[str] = Counter()
@@ -75,7 +77,12 @@ class Truth:
 
     def expiring(self, life: Life) -> bool:
         """Return whether its bucket is being drained: rows for it are late."""
-        return self.ticks >= life.home + self.config.buckets
+        return self.ticks >= life.place.born + self.config.buckets
+
+    def tick(self) -> None:
+        """Record a tick."""
+        self.ticks += 1
+        self.ticked_ms = self.now_ms
 
     def pending_blocks(self) -> dict[int, Life]:
         """Return the blocks that may still complete, by the anchor of slot 0."""
@@ -108,15 +115,15 @@ class Truth:
                     self._rejected[anchor] = ("overflow", source, 1)
                     self.lives.pop(anchor, None)
                     continue
-                life = life or Life([tree], self.ticks)
-                life.tracked, life.content, life.home = True, (source, ()), self.ticks
+                life = life or Life([tree], self._begun())
+                life.tracked, life.content, life.place = True, (source, ()), self._begun()
                 self.lives[anchor] = life
             elif life is None and tree.tracked:
                 self.note("a row after the end")
                 continue
             elif life is None:
                 self.note("a row before its track")
-                life = Life([tree], self.ticks, tracked=False, certain=False)
+                life = Life([tree], self._begun(), tracked=False, certain=False)
                 self.lives[anchor] = life
             elif life.certain and self.expiring(life):
                 self.note("a row while its tree expires")
@@ -148,7 +155,7 @@ class Truth:
                 self.note("a block number was reused")
             for tree in trees:
                 tree.tracked = True
-            life = self.lives[anchor] = Life(trees, self.ticks, _content(row))
+            life = self.lives[anchor] = Life(trees, self._begun(), _content(row))
         elif life is None:
             before = not self.trees[anchor].tracked
             self.note("block rows before its track" if before else "block rows after its end")
@@ -252,11 +259,39 @@ class Truth:
         else:
             assert not (life.certain and complete), "a needless nack: the tree is complete"
             assert not (life.certain and slot in life.failed), "expired though it failed"
+            self._diagnosed(life, slot, single)
+
+    def _diagnosed(self, life: Life, slot: int, single: Outcome) -> None:
+        """Check cause, edges and residual of an expired tree, where they are known."""
+        tree = life.trees[slot]
+        if life.certain:
+            cause = "deadline" if life.place.capped else "idle"
+            assert single.cause == cause, "the cause is wrong"
+            self.note(f"a {'block' if len(life.trees) > 1 else 'tree'} expired: {cause}")
+        if life.certain and life.applied[slot] == tree.rows:
+            odd = Counter(message.edge for message in tree.outstanding)
+            edges = tuple(edge for edge in self.config.edges if odd[edge] % 2)
+            assert single.edges == edges, "the edges are wrong"
+            if len(tree.outstanding) == 1:
+                (message,) = tree.outstanding
+                assert single.residual == message.ids[tree.anchor], "the residual is wrong"
+                self.note("a tree expired with one message missing")
+
+    def _begun(self) -> Place:
+        return Place(self.ticks, self.now_ms)
 
     def _restart(self, life: Life, touch: bool) -> None:
         if touch or self.config.refresh == "update":
-            life.home = self.ticks
-        life.touched |= touch
+            newest = newest_bucket(
+                self.config,
+                life.place.first_ms,
+                ticks=self.ticks,
+                ticked_ms=self.ticked_ms,
+                now_ms=self.now_ms,
+            )
+            restarted = life.place.move(newest, self.ticks)
+            # If the deadline leaves it where it is, no clock was restarted.
+            life.touched |= touch and (restarted or not life.certain)
 
     def _ended(self, life: Life, outcome: Outcome | BlockOutcome) -> None:
         """Note how a life ended, for the list of interesting states."""

@@ -25,7 +25,7 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
-from acker_redis.spark import Acker, MicroBatch, Names, anchors_of, collect_anchors, tuple_id
+from acker_redis.spark import Acker, MicroBatch, Names, anchors_of, collect_anchors
 from acker_redis.spark.fold.apply import Job, in_driver
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import Kind
@@ -299,6 +299,7 @@ def test_ack_with_children_in_the_row(spark: SparkSession, by_driver: Acker) -> 
     """A row has one child, several, or none; rows are evaluated once and not kept."""
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1, 1, 1))
+    tuple_id = by_driver.ids.tuple_id
     rows = frame(spark, inputs).withColumns(
         {
             "one": F.when(F.col("n") < 2, tuple_id("tuple", "e")),
@@ -327,7 +328,7 @@ def test_children_of_one_row_with_equal_ids_are_refused(
 ) -> None:
     world = World(by_driver.client)
     rows = frame(spark, firsts(world.track(1)))
-    twice = F.array(tuple_id("tuple", "e"), tuple_id("tuple", "f"), tuple_id("tuple", "e"))
+    twice = F.array(*[by_driver.ids.tuple_id("tuple", edge) for edge in ("e", "f", "e")])
     with pytest.raises(InvalidBatchError, match="2 messages of this batch share an id"):
         by_driver.ack(rows.withColumn("kids", twice), 0, children="kids")
     assert total(world.client)["pending"] == 1
@@ -569,7 +570,7 @@ def test_duplicate_column_is_refused(spark: SparkSession, by_driver: Acker) -> N
     [
         ("INT", r"children must be bigint or array<bigint>, not int"),
         ("ARRAY<INT>", "not array<int>"),
-        ("STRING", "not string: make them with tuple_id"),
+        ("STRING", "not string: make them with acker.ids.tuple_id"),
     ],
 )
 def test_children_of_wrong_types_are_refused(
@@ -887,7 +888,7 @@ def test_unusual_plans_on_executors_complete_all_trees(
 
 
 def derived(parent: int, *way: object) -> int:
-    """Return the id of a child, derived like that of :func:`tuple_id`."""
+    """Return the id of a child, derived like those of :class:`Ids`."""
     text = ",".join(map(str, (parent, *way))).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1 or 1
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
 from acker_redis.protocol.blocks import calls, pack_track
 from acker_redis.protocol.labels import CountedLabel
-from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted, tuple_id
+from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed
@@ -153,7 +153,7 @@ def test_children_of_two_rows_with_equal_ids_are_refused(
     """Ids derived from the shared anchor would cancel, and the tree would be complete."""
     acker = make_spark_acker()
     messages = track(acker, records(spark, "a"), edges=["x", "y"])
-    children = messages.withColumn("child", tuple_id("anchor", "g"))
+    children = messages.withColumn("child", acker.ids.tuple_id("anchor", "g"))
     with pytest.raises(InvalidBatchError, match="share an id"):
         acker.ack(children, 0, children="child", query_id="bolt")
     assert outcomes(acker.client) == []

@@ -25,7 +25,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     WrongShardError,
 )
-from acker_redis.spark import tuple_id
+from acker_redis.spark import Ids
 from acker_redis.spark.fold.target import URL_VARIABLE
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.streams.sink import AckerSink, SinkStreamWriter, SinkWriter, register
@@ -117,7 +117,7 @@ def verdict(acker: Acker) -> set[tuple[str, str, str]]:
         ("anchor INT, tuple BIGINT", "column anchor is int, but must be bigint: keep"),
         ("anchor BIGINT, tuple STRING", "column tuple is string, but must be bigint"),
         (PLAIN + ", children STRING", "children is string, but must be bigint or array<bigint>"),
-        (PLAIN + ", children ARRAY<INT>", "children is array<int>.*tuple_id"),
+        (PLAIN + ", children ARRAY<INT>", "children is array<int>.*acker.ids"),
         (f"{PLAIN}, children {PAIRS}", "column children is array<struct"),
         (PLAIN + ", why INT", "column why is int, but must be string: null if the row is done"),
         (PLAIN + ", source_id STRING", "source_id: this sink does not track.*TrackWriter"),
@@ -526,7 +526,9 @@ def test_from_source_to_verdict(spark_: SparkSession, acker: Acker) -> None:
         begin(acker, anchor, 1000, source_id=f"loose{anchor}")
     blocks = [*acker.track_block("t", "b20", [1000, 1000], block=20)]
     blocks += acker.track_block("t", "b21", [1000], block=21)
-    edge = F.array(tuple_id("tuple", "a"), F.when(F.col("anchor") != 10, tuple_id("tuple", "b")))
+    ids = Ids(spark_, acker.ids)
+    other = F.when(F.col("anchor") != 10, ids.tuple_id("tuple", "b"))
+    edge = F.array(ids.tuple_id("tuple", "a"), other)
     first = frame(spark_, PLAIN, *((anchor, 1000) for anchor in (*loose, *blocks)))
     first = first.withColumn("children", edge).repartition(2)
     write(first.withColumn("why", F.lit(None)), acker, run="first")
@@ -535,11 +537,7 @@ def test_from_source_to_verdict(spark_: SparkSession, acker: Acker) -> None:
     # One message that all of them caused, with a different id in each tree.
     pairs = F.collect_list(F.struct("anchor", "tuple")).alias("anchors")
     joined = caused.groupBy().agg(pairs)
-    more = F.transform(
-        "anchors",
-        lambda p: F.struct(p["anchor"].alias("anchor"), tuple_id(p["tuple"], "c").alias("tuple")),
-    )
-    joined = joined.withColumn("children", more)
+    joined = ids.with_children(joined, "c")
     write(joined, acker, run="joined")
     assert verdict(acker) == set()
     last = joined.select(F.col("children").alias("anchors"))

@@ -26,13 +26,11 @@ from acker_redis.spark import (
     Counted,
     Ledger,
     Names,
-    anchor,
     counted,
     kafka_source_id,
     room,
     source_id,
     tracking,
-    tuple_id,
 )
 from acker_redis.spark import memory as acker_module
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
@@ -106,10 +104,10 @@ def test_loose_trees_on_two_edges(spark: SparkSession, acker: Acker) -> None:
     assert out.count() == 10
     (report,) = acker.reports
     assert (report.tracked, report.trees, report.messages, report.acked) == (5, 5, 5, 0)
-    expected = df.select(anchor("sid", source="t").alias("a")).collect()
+    expected = df.select(acker.ids.anchor("sid", source="t").alias("a")).collect()
     assert {r["anchor"] for r in out.collect()} == {r["a"] for r in expected}
     left = out.where("edge = 'left'")
-    assert left.where(F.col("tuple") != tuple_id("anchor", "left")).count() == 0
+    assert left.where(F.col("tuple") != acker.ids.tuple_id("anchor", "left")).count() == 0
     assert done(acker, left) == []
     assert done(acker, left, out.where("edge <> 'left'")) == [f"s{n}" for n in range(5)]
 
@@ -562,7 +560,8 @@ def test_batch_larger_than_high_water_is_refused(
 def test_room_is_checked_per_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
     """A batch on one shard waits, or is refused; its trees are not nacked."""
     acker = make_spark_acker({"shards": 2, "high_water": 20})
-    df = spark.range(100).selectExpr("*", SID).where(anchor("sid", source="t") % 2 == 0).limit(38)
+    on_shard_0 = acker.ids.anchor("sid", source="t") % 2 == 0
+    df = spark.range(100).selectExpr("*", SID).where(on_shard_0).limit(38)
     ids = [r["sid"] for r in df.collect()]
     track(acker, df.where(F.col("sid").isin(ids[:8])), "sid")
     with pytest.raises(HighWaterError):

@@ -262,7 +262,7 @@ def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:
         )
     if deltas is not None and deltas.min() < (1 if kind is Kind.CHILD else 0):
         raise InvalidBatchError(
-            "an id of a message must be a number from 1 to 2^63-1: make ids with tuple_id()"
+            "an id of a message must be a number from 1 to 2^63-1: make ids with acker.ids"
         )
 
 

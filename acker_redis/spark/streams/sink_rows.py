@@ -5,7 +5,7 @@ A row is one whole processed message: its ids, and the ids of all messages that 
 **No false ack by equal ids.** Two children of one tree with the same id would cancel, and the tree
 would be complete without them. So children stay separate terms until all children of the batch are
 together. :class:`Content` refuses a batch with two equal ids in a tree, and a batch in which the
-row of a child's parent is missing. Ids from :func:`tuple_id` of the parent's id differ from row to
+row of a child's parent is missing. Ids of :class:`Ids` differ from row to
 row. Ids that are made in another way may be equal. The check cannot see a child whose id is equal
 to that of a message in another batch.
 """
@@ -83,7 +83,7 @@ class Shape:
                 "children",
                 (PAIRS,),
                 "a message of many trees has one id in each, so its children are an array like its "
-                "anchors: transform(anchors, p -> (p.anchor, tuple_id(p.tuple, edge)))",
+                "anchors: acker.ids.with_children(rows, edge)",
             )
         else:
             came = "keep the columns that a message came with, also through joins"
@@ -94,7 +94,7 @@ class Shape:
                         f"{came}"
                     )
                 _check_type(schema, name, (LongType(),), came)
-            _check_type(schema, "children", (LongType(), _IDS), "make its ids with tuple_id()")
+            _check_type(schema, "children", (LongType(), _IDS), "make its ids with acker.ids")
         _check_type(
             schema, "why", (StringType(), NullType()), "null if the row is done, else why it failed"
         )
@@ -208,7 +208,7 @@ def _pairs(pairs: pa.Array, name: str) -> tuple[Ints, Ints]:
 
 
 def _children(column: pa.Array, anchors: Ints, ids: Ints) -> tuple[Ints, Ints]:
-    """Return the anchors and ids of children, without nulls: tuple_id() of null is null."""
+    """Return the anchors and ids of children, without nulls: the id of a child of null is null."""
     if pa.types.is_integer(column.type):
         rows, children = np.arange(len(column)), column
     else:
@@ -219,7 +219,7 @@ def _children(column: pa.Array, anchors: Ints, ids: Ints) -> tuple[Ints, Ints]:
     if len(same):
         raise InvalidBatchError(
             f"{len(same)} rows have their own tuple among their children (anchor "
-            f"{anchors[same[0]]}): give each child a new id, tuple_id('tuple', edge)"
+            f"{anchors[same[0]]}): give each child a new id, acker.ids.tuple_id('tuple', edge)"
         )
     return anchors[rows], found
 
@@ -229,6 +229,6 @@ def _ids(column: pa.Array, name: str) -> Ints:
     if len(ids) and ids.min() < 1:
         raise InvalidBatchError(
             f"column {name} has {int((ids < 1).sum())} values below 1, which are no ids: use those "
-            "of track() and tuple_id()"
+            "of track() and of acker.ids"
         )
     return ids

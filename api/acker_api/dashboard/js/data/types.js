@@ -18,9 +18,12 @@
  * @property {number} tick_ms
  * @property {number} high_water
  * @property {"never" | "update"} refresh
+ * @property {number} [deadline_ms] with "update": the age at which a tree expires
+ * @property {string[]} [edges] names of the ways on which messages go
  * @property {number} outcomes_limit
  * @property {boolean} publish
  * @property {number} timeout_ms
+ * @property {number} [lifetime_ms] maximum age of a tree
  *
  * @typedef {object} Block
  * @property {string} block
@@ -31,11 +34,13 @@
  * @typedef {object} Tree
  * @property {string} anchor
  * @property {string} checksum
+ * @property {string[]} [edges] those on which an odd number of its messages is outstanding
  * @property {string} task
  * @property {string} source_id
  * @property {"open" | "failed" | "complete" | "untracked"} state
  * @property {string} why
  * @property {number} age_ms
+ * @property {number} [idle_ms] since its last row
  * @property {number} bucket
  * @property {Block | null} block
  *
@@ -56,6 +61,11 @@
  * @property {string} anchor
  * @property {number} age_ms
  * @property {string} why
+ * @property {"" | "idle" | "deadline"} [cause] of an expired tree
+ * @property {string | null} [residual] of an expired tree: XOR of the ids of all messages that are
+ *   unaccounted for
+ * @property {string[]} [edges] of an expired tree: those with an odd number of these messages
+ * @property {number | null} [idle_ms] of an expired tree: from its last row to the verdict
  * @property {number} at_ms
  * @property {string} task
  * @property {string} [entry]
@@ -71,7 +81,15 @@
  * @property {number} acked
  * @property {number} nacked
  * @property {number} age_ms
+ * @property {"" | "idle" | "deadline"} [cause]
+ * @property {Record<string, number>} [edges] nacked trees by edge
+ * @property {number | null} [idle_ms]
  * @property {number} at_ms
+ *
+ * @typedef {object} Waits where pending trees wait, from a sample
+ * @property {number} sampled
+ * @property {number} pending
+ * @property {{edge: string, trees: number, idle_ms: number, max_idle_ms: number}[]} edges
  *
  * @typedef {object} Finding
  * @property {string} id the check
@@ -94,6 +112,7 @@
  * @property {number} late_ms
  * @property {number} ticks of the shard with the most
  * @property {Record<string, number>} counters
+ * @property {Record<string, number>} [odd] expired trees by edge; "" for no named edge
  * @property {Record<string, number>} backlog
  * @property {Record<string, number>} [backlog_ratio] of the fullest shard, by its share of the limit
  * @property {Config} config

@@ -8,7 +8,7 @@ import { Signal } from "../core/signal.js";
 const MOST = 500;
 const MAX_GROUPS = 200;
 
-/** @typedef {{reason: string, why: string, count: number, last: Outcome}} Failure */
+/** @typedef {Pick<Outcome, "reason" | "why" | "cause" | "edges"> & {count: number, last: Outcome}} Failure */
 
 export class Verdicts {
   constructor() {
@@ -33,7 +33,7 @@ export class Verdicts {
     for (const each of fresh) if (each.verdict === "nack") this.#gather(each);
     // Reasons that contain an id are all different.
     if (this.groups.size > 2 * MAX_GROUPS) {
-      this.groups = new Map(this.failures().slice(0, MAX_GROUPS).map((each) => [JSON.stringify([each.reason, each.why]), each]));
+      this.groups = new Map(this.failures().slice(0, MAX_GROUPS).map((each) => [groupOf(each), each]));
     }
     this.list = [...fresh, ...this.list].sort((a, b) => b.at_ms - a.at_ms);
     const kept = { ack: 0, nack: 0, touch: 0 };
@@ -58,10 +58,12 @@ export class Verdicts {
 
   /** @param {Outcome} nack */
   #gather(nack) {
-    const name = JSON.stringify([nack.reason, nack.why]);
+    const name = groupOf(nack);
     const group = this.groups.get(name);
-    if (!group) this.groups.set(name, { reason: nack.reason, why: nack.why, count: nack.count ?? 1, last: nack });
-    else {
+    if (!group) {
+      const { reason, why, cause, edges } = nack;
+      this.groups.set(name, { reason, why, cause, edges, count: nack.count ?? 1, last: nack });
+    } else {
       group.count += nack.count ?? 1;
       if (nack.at_ms >= group.last.at_ms) group.last = nack;
     }
@@ -74,12 +76,18 @@ export class Verdicts {
  * @param {import("./types.js").BlockVerdict} told
  * @returns {Outcome[]}
  */
-export function ofBlock({ verdict, reason, block, label, task, count, acked, nacked, age_ms, at_ms }) {
+export function ofBlock({ verdict, reason, block, label, task, count, acked, nacked, age_ms, at_ms, cause, edges, idle_ms }) {
   const made = (of, why, trees) => (
-    { verdict: of, reason: why, source_id: label, slot: null, anchor: `block ${block}`, age_ms, why: "", at_ms, task, count: trees });
+    { verdict: of, reason: why, source_id: label, slot: null, anchor: `block ${block}`, age_ms, why: "", at_ms, task, count: trees,
+      ...(of === "nack" && cause ? { cause, edges: Object.keys(edges || {}), idle_ms } : {}) });
   if (verdict === "touch") return [made("touch", reason, count)];
   return [acked ? made("ack", verdict === "mixed" ? "completed" : reason, acked) : null,
     nacked ? made("nack", reason, nacked) : null].filter((each) => each !== null);
+}
+
+/** Return the name of the group of a nack: expired trees are grouped by the edges they wait on. */
+function groupOf({ reason, why, cause = "", edges = [] }) {
+  return JSON.stringify([reason, why, cause, edges]);
 }
 
 /**

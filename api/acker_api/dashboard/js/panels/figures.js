@@ -64,7 +64,7 @@ function oldest(status) {
   if (found?.tree) {
     const level = levelOf(status, "oldest");
     const value = `${found.exact ? "" : "≥ "}${duration(found.tree.age_ms)}`;
-    return { value, words: `at most ${duration(config.timeout_ms)}`, level };
+    return { value, words: `at most ${duration(config.lifetime_ms ?? config.timeout_ms)}`, level };
   }
   if (!status.pending && !status.expiring) return { value: "–", words: "nothing is pending", level: "ok" };
   // The service does not report its age; its bucket gives it within a tick.

@@ -40,7 +40,7 @@ export function rotatorPanel(feed, scope) {
     [
       ago(now - ticked),
       due > 0 ? `in ${duration(due)}` : rotator(status).level === "ok" ? "due now" : `overdue by ${duration(-due)}`,
-      duration(status.late_ms), duration(config.tick_ms), duration(config.timeout_ms),
+      duration(status.late_ms), duration(config.tick_ms), duration(config.lifetime_ms ?? config.timeout_ms),
       compact(status.expiring),
     ].forEach((text, at) => say(values[at], text));
   });

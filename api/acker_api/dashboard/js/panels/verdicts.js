@@ -33,8 +33,8 @@ export function verdictsPanel(feed, scope) {
     kind = select.value;
     drawList();
   } } }, KINDS.map(([value, label]) => h("option", { value }, label)));
-  const search = h("input", { class: "input small", type: "search", placeholder: "Filter by id, source, why",
-    "aria-label": "Filter verdicts by source id, source or why", spellcheck: "false", on: { input: () => {
+  const search = h("input", { class: "input small", type: "search", placeholder: "Filter by id, source, why, edge",
+    "aria-label": "Filter verdicts by source id, source, why, edge or message id", spellcheck: "false", on: { input: () => {
       text = search.value.toLowerCase();
       drawList();
     } } });
@@ -47,7 +47,8 @@ export function verdictsPanel(feed, scope) {
     panel.safely(() => {
       const all = feed.verdicts.list;
       const shown = all.filter((each) => (!kind || each.verdict === kind) && (!text
-        || [each.source_id, each.task, each.why, each.reason].some((part) => part.toLowerCase().includes(text))))
+        || [each.source_id, each.task, each.why, each.reason, each.residual || "", ...(each.edges || [])]
+          .some((part) => part.toLowerCase().includes(text))))
         .slice(0, SHOWN);
       put(body, shown.map((each) => row(COLUMNS, [
         h("span", { class: "number quiet" }, moment(each.at_ms)), verdictChip(each),

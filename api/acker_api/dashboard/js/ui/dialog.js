@@ -13,20 +13,26 @@ let numbers = 0;
  * @param {string} question.confirm label of the button
  * @param {boolean} [question.danger]
  * @param {{label: string, value?: string, hint?: string}} [question.field] one line of text
+ * @param {{label: string, value?: string, hint?: string}[]} [question.more] more lines of text
  * @param {string} [question.typed] text that the user must type before the button works
- * @param {(text: string, stopped: () => boolean) => Promise<string | void>} question.act gets the text of
- *   the field; `stopped` returns whether it must end
+ * @param {(text: string, stopped: () => boolean, more: string[]) => Promise<string | void>} question.act
+ *   gets the text of the field; `stopped` returns whether it must end; `more`: the other texts
  * @param {boolean} [question.long] it has many steps, and can be stopped between them
  * @returns {Promise<string | null>} the result of `act` ("" for none); null: it was cancelled
  */
-export function ask({ title, text, confirm, danger = false, field, typed, act, long = false }) {
+export function ask({ title, text, confirm, danger = false, field, more = [], typed, act, long = false }) {
   const id = `dialog-${(numbers += 1)}`;
   const label = typed ? h("span", {}, "Type ", h("b", { class: "typed" }, typed), " to confirm")
     : field?.label;
-  const input = h("input", {
-    id: `${id}-input`, class: "input", type: "text", value: field?.value || "", maxlength: 255,
+  const line = (name, value) => h("input", {
+    id: name, class: "input", type: "text", value: value || "", maxlength: 1000, "aria-describedby": `${name}-hint`,
     autocomplete: "off", spellcheck: "false", autocapitalize: "off",
   });
+  const input = line(`${id}-input`, field?.value);
+  input.maxLength = 255;
+  const others = more.map(({ value }, at) => line(`${id}-more-${at}`, value));
+  const labelled = (of, its, hint) => h("div", { class: "field" }, h("label", { for: of.id }, its), of,
+    h("small", { id: `${of.id}-hint`, hidden: !hint }, hint));
   const trouble = h("p", { class: "form-error", role: "alert" });
   const yes = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, confirm);
   const no = h("button", { class: "button", type: "button" }, "Cancel");
@@ -34,8 +40,8 @@ export function ask({ title, text, confirm, danger = false, field, typed, act, l
   const form = h("form", { class: "dialog-form", novalidate: true },
     h("h2", { id: `${id}-title` }, title),
     text.map((each) => h("p", {}, each)),
-    field || typed ? h("div", { class: "field" }, h("label", { for: `${id}-input` }, label), input,
-      field?.hint ? h("small", {}, field.hint) : null) : null,
+    field || typed ? labelled(input, label, field?.hint) : null,
+    others.map((each, at) => labelled(each, more[at].label, more[at].hint)),
     trouble,
     h("div", { class: "dialog-buttons" }, no, yes));
   const dialog = h("dialog", { class: "dialog", "aria-labelledby": `${id}-title` }, form);
@@ -73,7 +79,7 @@ export function ask({ title, text, confirm, danger = false, field, typed, act, l
       if (long) put(no, "Stop");
       put(trouble);
       try {
-        result = (await act(input.value, () => stopped)) || "";
+        result = (await act(input.value, () => stopped, others.map(({ value }) => value))) || "";
         busy = false;
         dialog.close();
       } catch (error) {

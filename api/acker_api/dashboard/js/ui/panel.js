@@ -22,15 +22,21 @@ export class Panel {
   /** @param {PanelOptions} options */
   constructor({ title, note, tools = [], kind = "", level = 2 }) {
     const id = `panel-${(numbers += 1)}`;
+    this.heading = h(`h${level}`, { id }, title);
     this.note = h("p", { class: "panel-note" }, note);
     this.body = h("div", { class: "panel-body" });
     this.trouble = h("div", { class: "trouble", hidden: true });
     this.root = h("section", { class: `panel ${kind}`, "aria-labelledby": id },
       h("header", { class: "panel-head" },
         h("div", { class: "panel-title" },
-          h(`h${level}`, { id }, title), note === undefined ? null : this.note),
+          this.heading, note === undefined ? null : this.note),
         tools.length ? h("div", { class: "tools" }, tools) : null),
       this.trouble, this.body);
+  }
+
+  /** @param {string} text */
+  setTitle(text) {
+    say(this.heading, text);
   }
 
   /** @param {string} text */

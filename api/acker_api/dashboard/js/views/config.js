@@ -15,6 +15,14 @@ const FIELDS = [
   { name: "outcomes_limit", label: "Verdicts that may wait", unit: "per source",
     hint: "At this limit a source can track no more until it has taken some." },
 ];
+const DEADLINE = { name: "deadline_ms", label: "Deadline", unit: "ms",
+  hint: "The age at which a tree expires, however many rows arrive; at least as long as the ticks of all buckets." };
+const TIMES = ["tick_ms", "deadline_ms"];
+
+/** Return the settings that can be changed. @param {import("../data/types.js").Config} found */
+function fieldsOf(found) {
+  return found.refresh === "update" ? [...FIELDS, DEADLINE] : FIELDS;
+}
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -39,13 +47,14 @@ export function config(scope, feed) {
       h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, value))));
     const fixed = /** @type {[string, string][]} */ ([
       ["Shards", count(found.shards)], ["Buckets", count(found.buckets)],
-      ["Maximum lifetime", duration(found.timeout_ms ?? (found.buckets + 1) * found.tick_ms)],
+      ["Maximum lifetime", duration(found.lifetime_ms ?? found.timeout_ms ?? found.buckets * found.tick_ms)],
       ["Rows reset the timeout", found.refresh === "update" ? "yes" : "no"],
       ["Verdicts are published", found.publish ? "yes" : "no"],
+      ["Edges", (found.edges || []).join(", ") || "none"],
     ]);
     if (!may("operator", namespace)) {
-      return [list([...FIELDS.map(({ name, label, unit }) => /** @type {[string, string]} */ (
-        [label, name === "tick_ms" ? duration(found[name]) : `${count(found[name])} ${unit}`])), ...fixed]),
+      return [list([...fieldsOf(found).map(({ name, label, unit }) => /** @type {[string, string]} */ (
+        [label, TIMES.includes(name) ? duration(found[name]) : `${count(found[name])} ${unit}`])), ...fixed]),
       h("p", { class: "quiet hint" }, "Changes need the role operator.")];
     }
     return [form(found), list(fixed)];
@@ -55,14 +64,15 @@ export function config(scope, feed) {
     const trouble = h("p", { class: "form-error", role: "alert" });
     const save = h("button", { class: "button primary", type: "submit" }, "Save");
     save.disabled = true;
-    const inputs = FIELDS.map(({ name, hint }) => h("input", {
+    const fields = fieldsOf(found);
+    const inputs = fields.map(({ name, hint }) => h("input", {
       class: "input number", id: `config-${name}`, name, inputmode: "numeric", value: String(found[name]),
       "aria-describedby": hint ? `hint-${name}` : null, autocomplete: "off",
     }));
-    const readable = FIELDS.map(() => h("output", { class: "quiet number" }));
+    const readable = fields.map(() => h("output", { class: "quiet number" }));
     const read = () => inputs.forEach((each, at) => {
       const value = number(each);
-      say(readable[at], Number.isSafeInteger(value) && value > 0 ? (FIELDS[at].name === "tick_ms" ? duration(value) : count(value)) : "");
+      say(readable[at], Number.isSafeInteger(value) && value > 0 ? (TIMES.includes(fields[at].name) ? duration(value) : count(value)) : "");
     });
     const changed = () => Object.fromEntries(inputs.filter((each) => number(each) !== found[each.name])
       .map((each) => [each.name, number(each)]));
@@ -77,11 +87,11 @@ export function config(scope, feed) {
         const wanted = changed();
         const bad = Object.entries(wanted).find(([, value]) => !Number.isSafeInteger(value) || value < 1);
         if (bad) {
-          say(trouble, `${FIELDS.find(({ name }) => name === bad[0])?.label} must be a whole number of 1 or more.`);
+          say(trouble, `${fields.find(({ name }) => name === bad[0])?.label} must be a whole number of 1 or more.`);
           return;
         }
         const words = Object.entries(wanted).map(([name, value]) =>
-          `${FIELDS.find((each) => each.name === name)?.label}: ${count(found[name])} becomes ${count(value)}.`);
+          `${fields.find((each) => each.name === name)?.label}: ${count(found[name])} becomes ${count(value)}.`);
         /** @type {any} */
         let now = found;
         const done = await ask({ title: "Change the configuration?", text: words, confirm: "Change it",
@@ -92,7 +102,7 @@ export function config(scope, feed) {
         void feed.ask();
       },
     } },
-    FIELDS.map(({ name, label, unit, hint }, at) => h("div", { class: "field" },
+    fields.map(({ name, label, unit, hint }, at) => h("div", { class: "field" },
       h("label", { for: `config-${name}` }, label, h("span", { class: "quiet" }, ` ${unit}`)), h("div", { class: "readable" }, inputs[at], readable[at]),
       h("small", { id: `hint-${name}` }, hint))),
     trouble, h("div", { class: "filter-buttons" }, save));

@@ -8,6 +8,7 @@ import { backlogPanel, rotatorPanel } from "../panels/health.js";
 import { latencyPanel } from "../panels/latency.js";
 import { oldestPanel } from "../panels/oldest.js";
 import { verdictsPanel } from "../panels/verdicts.js";
+import { waitsPanel } from "../panels/waits.js";
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -19,6 +20,7 @@ export function live(scope, feed) {
     figures(feed, scope),
     h("div", { class: "row wide-narrow" }, pending, gaugePanel(feed, scope)),
     h("div", { class: "row halves" }, oldestPanel(feed, scope), failuresPanel(feed, scope)),
+    waitsPanel(feed, scope),
     h("div", { class: "row wide-narrow" }, rates, rotatorPanel(feed, scope)),
     shardsPanel(feed, scope),
     verdictsPanel(feed, scope),

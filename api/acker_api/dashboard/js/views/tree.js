@@ -2,12 +2,12 @@
 
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
-import { count, duration, moment, plural } from "../core/format.js";
+import { ago, count, duration, moment, plural } from "../core/format.js";
 import { href } from "../core/router.js";
 import { may } from "../data/session.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { ask, toast } from "../ui/dialog.js";
-import { STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
+import { missing, STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
 
 /** @typedef {import("../data/types.js").Tree} Tree */
 
@@ -53,7 +53,7 @@ export function tree(scope, feed, anchor) {
       const name = found?.source_id || (found ? "" : told(feed, anchor)?.source_id);
       put(title, name ? foreign(name, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
         found ? stateChip(found.state) : null);
-      if (found) put(facts.body, known(found));
+      if (found) put(facts.body, known(found, feed.status.value?.config.edges || []));
       else put(facts.body, ended(namespace, feed, anchor));
       line.safely(() => put(line.body, timeline(feed, anchor, found, born)));
     },
@@ -69,15 +69,20 @@ export function tree(scope, feed, anchor) {
     h("div", { class: "row halves" }, facts.root, line.root));
 }
 
-/** @param {Tree} tree */
-function known(tree) {
+/** @param {Tree} tree @param {string[]} edges of the namespace */
+function known(tree, edges) {
+  const waits = tree.edges || [];
   const pairs = [
     ["State", STATE_WORDS[tree.state] || tree.state],
     ["Source id", tree.source_id ? foreign(tree.source_id, "whole") : "not tracked yet"],
     ["Source", tree.task ? foreign(tree.task) : "not tracked yet"],
     ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
+    ["Last row", tree.idle_ms === undefined ? null : h("span", { class: "number" }, ago(tree.idle_ms))],
+    ["Waits on", !edges.length || tree.state !== "open" ? null : waits.length
+      ? waits.map((each) => foreign(each, "whole")) : "no named edge, or two messages on one edge"],
     ["Bucket", h("span", { class: "number" }, `${tree.bucket}${tree.bucket === 0 ? ", the newest" : ""}`)],
-    ["Checksum", h("code", { class: "mono" }, tree.checksum)],
+    ["Checksum", h("span", {}, h("code", { class: "mono" }, tree.checksum), tree.state === "open"
+      ? h("small", { class: "residual" }, missing(tree.checksum, waits, "outstanding")) : null)],
     ["Anchor", h("code", { class: "mono" }, tree.anchor)],
     ["Why", tree.why ? foreign(tree.why, "whole") : null],
   ];
@@ -127,12 +132,15 @@ function timeline(feed, anchor, found, born) {
     const first = born || now - found.age_ms;
     points.push({ at: moment(first), level: "info", title: "First row",
       text: found.task ? ["tracked by ", foreign(found.task)] : ["rows arrived before it was tracked"] });
+    if (found.idle_ms !== undefined && found.idle_ms < found.age_ms) {
+      points.push({ at: moment(now - found.idle_ms), level: "info", title: "Last row", text: [ago(found.idle_ms)] });
+    }
     if (found.state === "failed") {
       points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : "no reason given"] });
     }
     points.push({ at: moment(now), level: "now", title: "Now",
       text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });
-    if (status) points.push(expiry(status, found));
+    if (status) points.push(expiry(status, found, first));
   }
   const last = found ? undefined : told(feed, anchor);
   if (last) {
@@ -148,15 +156,15 @@ function timeline(feed, anchor, found, born) {
       h("div", {}, h("strong", {}, title), h("p", {}, text)))));
 }
 
-/** Return when the record expires at the latest. */
-function expiry({ shards, config }, { bucket, state }) {
+/** Return when the record expires at the latest; `first` is the time of its first row. */
+function expiry({ shards, config }, { bucket, state }, first) {
   const ticks = Math.max(1, config.buckets - bucket);
   const ticked = Math.max(...shards.map((each) => each.ticked_ms));
   const at = ticked + ticks * config.tick_ms;
   const late = at < shards[0].now_ms;
   const end = state === "failed" || state === "untracked" ? "Deletion" : "Expiry";
   return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${end} at the latest`,
-    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? ", unless a row arrives" : ""}`
+    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? `, unless a row arrives; its deadline is ${moment(first + config.deadline_ms)}` : ""}`
       + (late ? "; the rotator is late" : "")] };
 }
 

@@ -40,7 +40,7 @@ def status(
 ) -> None:
     """Show pending trees, high-water mark, rates, oldest tree, rotator and problems.
 
-    --edges reads a sample of about 1000 pending trees, some of each shard and bucket. It shows by
+    --edges reads a sample of about 1000 pending trees, spread over shards and buckets. It shows by
     edge how many of them have an odd number of messages outstanding there, and the time since the
     last row of these trees: the median, and the longest.
     """

@@ -63,7 +63,7 @@ Commands that report a result use the codes as follows:
 | `tour` | each step went as described | a step did not | |
 | `simulate` | no promise was broken | a promise was broken | |
 """
-TYPES = {str: "TEXT", int: "INT", float: "NUMBER", Path: "PATH"}
+TYPES = {str: "TEXT", list[str]: "TEXT", int: "INT", float: "NUMBER", Path: "PATH"}
 
 
 def exit_codes() -> str:

@@ -107,6 +107,7 @@ def test_tick(retry_for: float, level: str) -> None:
     ("field", "fix"),
     [
         ("tick_ms", "set it again: acker-redis config set orders tick_ms VALUE"),
+        ("deadline_ms", "set it again: acker-redis config set orders deadline_ms VALUE"),
         (
             "buckets",
             "no command can change it; drop it and create it again: acker-redis drop orders",

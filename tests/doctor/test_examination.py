@@ -1,5 +1,7 @@
 """The doctor on real servers with wrong settings, Redis and Valkey."""
 
+import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import redis
 from acker_redis.batching.batch import Batch
 from acker_redis.doctor import Finding, Report, examine, reading_namespaces
 from acker_redis.doctor.reading import read_node
+from acker_redis.doctor.reading_namespaces import read_namespace
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops import acl
@@ -19,6 +22,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
+from tests.cli.support import run
 from tests.conftest import binary_of
 from tests.support import dump
 from tests.tiers import servers
@@ -370,6 +374,24 @@ WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
     "missing": (_run("DEL", _meta(1)), "namespace", "error", "1 of 2 shards do not exist: 1"),
     "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "is listed but"),
     "differs": (_run("HSET", _meta(1), "tick_ms", 5), "namespace", "error", "tick_ms is 3600000"),
+    "edges": (
+        _run("HSET", _meta(1), "edges", "mill"),
+        "namespace",
+        "error",
+        "edges is none (shards 0), mill (shards 1)",
+    ),
+    "deadline": (
+        _run("HSET", _meta(0), "refresh", "update", "deadline_ms", 10_800_000),
+        "namespace",
+        "error",
+        "deadline_ms is 10800000 (shards 0), 0 (shards 1)",
+    ),
+    "salt": (
+        _run("HSET", _meta(1), "salt", "ab" * 16),
+        "namespace",
+        "error",
+        "salt is one value on shards 0 and one value on shards 1",
+    ),
     "unlisted": (
         _run("SREM", NAMESPACES, "orders"),
         "namespace",
@@ -420,6 +442,33 @@ def test_the_fix_for_a_missing_shard_creates_it(orders: Acker) -> None:
     assert "acker-redis create orders --shards 2 --buckets 3 --tick-ms 3600000" in fix
     orders.create(orders.config)
     assert look(orders.connection.client, "orders")["namespace"].level == "ok"
+
+
+def test_the_fix_for_a_missing_shard_has_its_edges_and_deadline(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
+    with Acker.from_url(own.url, "orders", timeout=60) as acker:
+        config = AckerConfig(2, refresh="update", deadline_ms=600_000, edges=("mill", "shop"))
+        acker.create(config)
+        healthy = look(own.url, "orders")["namespace"]
+        assert "trees live up to 630.0 s (3 buckets of 30.0 s, deadline 600.0 s)" in healthy.detail
+        acker.connection.command("DEL", _meta(1))
+        command = look(own.url, "orders")["namespace"].fix.partition("acker-redis ")[2]
+        ran = run(*shlex.split(command), "--url", own.url)
+        assert (ran.code, ran.out) == (0, "orders: created\n")
+        assert look(own.url, "orders")["namespace"] == healthy
+
+
+def test_the_doctor_never_shows_a_salt(orders: Acker) -> None:
+    other = "ab" * 16
+    orders.connection.command("HSET", _meta(1), "salt", other)
+    facts = read_namespace(orders.connection, "orders")
+    found = list(examine(orders.connection.client, ["orders"], interval=0, canaries=False))
+    assert "salt" in look(orders.connection.client, "orders")["namespace"].detail
+    for salt in (orders.ids.salt, other):
+        assert len(salt) == 32
+        assert salt not in repr(facts) + repr(found)
+        assert salt not in json.dumps([each.to_dict() for each in found])
 
 
 def test_the_number_of_examined_streams_is_bounded(

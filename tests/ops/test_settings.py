@@ -1,7 +1,10 @@
 """Settings from the environment; no output contains a password."""
 
+import inspect
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ from pydantic import SecretStr
 
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings, read_secret
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 
@@ -123,6 +128,16 @@ def rows() -> list[str]:
 def test_docs_table_lists_every_variable_and_no_other() -> None:
     text = OPERATIONS.read_text()
     assert [line for line in text.splitlines() if line.startswith("| `ACKER_REDIS_")] == rows()
+
+
+def test_docs_table_lists_every_setting_of_a_namespace() -> None:
+    table = re.findall(r"^\| (`[a-z_`, ]+`) \| (yes|no)", OPERATIONS.read_text(), re.MULTILINE)
+    names = {word: set[str]() for word in ("yes", "no")}
+    for cell, word in table:
+        names[word] |= set(re.findall(r"`([a-z_]+)`", cell))
+    changeable = set(inspect.signature(Acker.configure).parameters) - {"self"} | {"shards"}
+    assert names["yes"] == changeable
+    assert names["no"] == {each.name for each in fields(AckerConfig)} - changeable
 
 
 def test_library_does_not_read_the_environment() -> None:

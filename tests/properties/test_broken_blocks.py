@@ -20,6 +20,7 @@ EARLY = f'self.__dict__.setdefault("early", {{}})[row.block] = row.deltas\n     
 NEW = "row.label, column, list(column), last_ms"
 BUCKETS = "{} for _ in range(self.config.buckets)"
 MOVES = 'if age is not None and (row.touch or self.config.refresh == "update"):'
+MOVED = "to, capped = self._moved_to(age, block.first_ms)"
 TOUCHES = "if row.touch and not (capped and to == age):"
 AGAIN = "if row.task and block:\n"
 EXPIRING = (
@@ -115,6 +116,15 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("+ sum(len(block.checksums) for", "+ sum(len(block.checksums) - len(block.failed) for")
     ],
     "a verdict goes to another block": [("block=number,", "block=max(number - 1, 0),")],
+    "a deadline is ignored": [(MOVED, "to, capped = 0, False")],
+    "a deadline moves a block a bucket too far": [
+        (MOVED, f"{MOVED}\n            to = max(0, to - 1)")
+    ],
+    "a deadline ends a block a tick early": [
+        (MOVED, f"{MOVED}\n            to = min(to + capped, self.config.buckets - 1)")
+    ],
+    "a deadline is never the cause": [('"deadline" if block.capped else "idle"', '"idle"')],
+    "residuals are those of other slots": [("in outcome.nacked)", "in outcome.nacked[::-1])")],
     "verdicts are dropped like a touch": [
         ('verdict != "touch" or self.', 'verdict != "touch" and self.')
     ],

@@ -24,6 +24,8 @@ from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
 """A durable lane expires this long after its last batch."""
+MAX_SINCE_MS = 2**32 - 1
+"""The last row of a tree is remembered in four bytes, as the time since the first."""
 QUIET_TICKS = 100
 """A task without verdicts is forgotten this many ticks after its last use; no tree lives longer."""
 
@@ -45,7 +47,7 @@ class Record:
 
     first_ms: int
     last_ms: int = 0
-    """Time of the last row. For display only: no decision depends on it."""
+    """Time of the last row, see :meth:`Reference._last`. No decision depends on it."""
     checksum: int = 0
     task: str = ""
     source_id: str = ""
@@ -196,7 +198,7 @@ class Reference:
             self._forget(row.anchor)
             return False
         record.checksum ^= row.delta
-        record.last_ms = self.now_ms
+        record.last_ms = self._last(record.first_ms)
         if row.flags & FAIL:
             record.why = record.why or row.why
         if row.flags & TRACK:
@@ -250,6 +252,10 @@ class Reference:
         ticks = 1 - (-left // config.tick_ms)  # rounded up
         newest = max(0, config.buckets - max(1, ticks))
         return min(age, newest), newest > 0
+
+    def _last(self, first_ms: int) -> int:
+        """Return the time of a row as it is stored: in the 49 days from the first row on."""
+        return first_ms + min(max(0, self.now_ms - first_ms), MAX_SINCE_MS)
 
     def _count_odd(self, residual: int) -> None:
         if not self.config.edges:

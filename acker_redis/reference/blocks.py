@@ -197,7 +197,7 @@ class BlockReference(Reference):
             self.block_buckets[to][row.block] = block
             self.names[block.task] = self.ticks
         if to != age or capped != block.capped or block.last_ms < self.ticked_ms:
-            block.last_ms, block.capped = self.now_ms, capped
+            block.last_ms, block.capped = self._last(block.first_ms), capped
         if row.touch and not (capped and to == age):
             self._tell_block("touch", "reset", row.block, block)
         return False

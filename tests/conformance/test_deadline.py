@@ -1,12 +1,15 @@
-"""A tree that gets rows lives on, up to its deadline; its verdict says what ended it."""
+"""With ``refresh=update`` rows keep a tree alive until its deadline, and no longer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
+from acker_redis.protocol.outcome import Outcome
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,
     advance,
-    block_outcomes,
     block_row,
     drain,
     fail,
@@ -17,218 +20,227 @@ from tests.support import (
     touch_block,
     track,
     track_block,
-    verdicts,
 )
 
-A = 0x5555_0000_5555_0000
-HOUR = 3_600_000
+TICK = 3_600_000
+HALF, QUARTER = TICK // 2, TICK // 4
+A = 0x0000_5555_5555_0000
 
 
-def pass_hour(acker: Target) -> None:
-    """Let an hour pass, and the tick that is due then."""
-    advance(acker, HOUR)
-    assert rotate(acker, force=False)
-    drain(acker)
+@dataclass(frozen=True)
+class Kind:
+    """The calls for a loose tree, or for a block of one tree."""
+
+    begin: Callable[[Target], object]
+    add: Callable[[Target, int], object]
+    touch: Callable[[Target], object]
 
 
-@pytest.mark.parametrize("buckets", [2, 3, 5])
-@pytest.mark.parametrize("deadline", [0, 1_000, 1_799_000, 2 * HOUR + 5_000, 7 * HOUR])
-@pytest.mark.parametrize("after_ms", [0, 1_800_000, 3_590_000])
-@pytest.mark.parametrize("kind", ["tree", "block"])
-def test_a_tree_with_rows_ends_within_a_tick_after_its_deadline(
-    make_acker: MakeTarget, buckets: int, deadline: int, after_ms: int, kind: str
-) -> None:
-    """Its age at the end is the deadline or more, and at most a tick more."""
-    deadline_ms = buckets * HOUR + deadline
+KINDS = {
+    "loose": Kind(
+        lambda acker: track(acker, 7, A),
+        lambda acker, delta: row(acker, 7, delta),
+        lambda acker: touch(acker, 7),
+    ),
+    "block": Kind(
+        lambda acker: track_block(acker, 7, [A]),
+        lambda acker, delta: block_row(acker, 7, {0: delta}),
+        lambda acker: touch_block(acker, 7),
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def begun(make_acker: MakeTarget, kind: Kind, deadline_ms: int, buckets: int = 3) -> Target:
+    """Return an acker in which a tree was tracked half a tick after tick 0."""
     acker = make_acker(buckets=buckets, refresh="update", deadline_ms=deadline_ms)
-    advance(acker, after_ms)
-    if kind == "tree":
-        track(acker, 7, A)
-    else:
-        track_block(acker, 7, [A, A])
-    lived, ended = 0, []
-    advance(acker, HOUR - after_ms)
-    lived += HOUR - after_ms
-    while True:
-        assert rotate(acker, force=False)
-        drain(acker)
-        ended = outcomes(acker) if kind == "tree" else block_outcomes(acker)
-        if ended:
-            break
-        if kind == "tree":
-            row(acker, 7, 1)
-        else:
-            block_row(acker, 7, {0: 1})
-        advance(acker, HOUR)
-        lived += HOUR
-    # A real server has lived some more milliseconds than the test has counted.
-    assert deadline_ms - 60_000 <= lived <= deadline_ms + HOUR
-    assert ended[0].reason == "expired"
-    # With the whole row of the last tick before it, only the deadline can have ended it. If the
-    # deadline is that of the buckets, and the tree began with a tick, both end it together.
-    if lived > buckets * HOUR:
-        assert ended[0].cause == "deadline"
+    advance(acker, HALF)
+    kind.begin(acker)
+    return acker
 
 
-def test_a_tree_without_rows_ends_by_being_idle(make_acker: MakeTarget) -> None:
-    acker = make_acker(refresh="update", deadline_ms=100 * HOUR)
-    track(acker, 7, A)
-    pass_hour(acker)
-    row(acker, 7, 1)
-    for _ in range(3):
-        pass_hour(acker)
-    (ended,) = outcomes(acker)
-    assert (ended.cause, ended.residual) == ("idle", A ^ 1)
-    assert 3 * HOUR <= ended.idle_ms < 3 * HOUR + 60_000
-    assert 4 * HOUR <= ended.age_ms < 4 * HOUR + 60_000
-
-
-@pytest.mark.parametrize("kind", ["tree", "block"])
-def test_touch_that_the_deadline_stops_is_not_reported(make_acker: MakeTarget, kind: str) -> None:
-    acker = make_acker(buckets=3, refresh="update", deadline_ms=4 * HOUR)
-    if kind == "tree":
-        track(acker, 7, A)
-    else:
-        track_block(acker, 7, [A])
-    for _ in range(3):
-        pass_hour(acker)
-        if kind == "tree":
-            touch(acker, 7)
-        else:
-            touch_block(acker, 7)
-    told = outcomes(acker) if kind == "tree" else block_outcomes(acker)
-    # After the first hour there is time for three ticks, later for two and for one: the tree is
-    # already in the bucket that ends it then.
-    assert [each.verdict for each in told] == ["touch"]
-    pass_hour(acker)
-    ended = outcomes(acker) if kind == "tree" else block_outcomes(acker)
-    assert [(each.reason, each.cause) for each in ended] == [("expired", "deadline")]
-
-
-def test_without_a_deadline_a_touch_always_restarts_the_clock(acker: Target) -> None:
-    track(acker, 7, A)
-    for _ in range(20):
-        pass_hour(acker)
-        touch(acker, 7)
-    assert [each.verdict for each in outcomes(acker)] == ["touch"] * 20
-
-
-def test_failure_before_its_track_obeys_the_deadline(make_acker: MakeTarget) -> None:
-    acker = make_acker(buckets=2, refresh="update", deadline_ms=3 * HOUR)
-    row(acker, 7, A)
-    for _ in range(2):
-        pass_hour(acker)
-        fail(acker, 7, "early")
-    pass_hour(acker)
-    track(acker, 7, A)
-    # The record of the failure has ended, so this is a new tree.
-    assert verdicts(acker) == []
-
-
-def test_late_rotator_makes_trees_live_longer_than_their_deadline(make_acker: MakeTarget) -> None:
-    acker = make_acker(buckets=2, refresh="update", deadline_ms=3 * HOUR)
-    track(acker, 7, A)
-    advance(acker, 10 * HOUR)
-    row(acker, 7, 1)
+def tick_on_time(acker: Target) -> list[Outcome]:
+    """Move the clock to the next tick and half a tick on; return the verdicts."""
+    advance(acker, HALF)
     assert rotate(acker, force=False)
     drain(acker)
-    # One tick is owed, and it comes now: the row kept the tree in the bucket that ends with the
-    # next one.
+    advance(acker, HALF)
+    return outcomes(acker)
+
+
+def last_tick(acker: Target, work: Callable[[int], object]) -> tuple[int, Outcome]:
+    """Work after each tick until the tree expires; return the tick, and the verdict."""
+    for number in range(1, 40):
+        told = [outcome for outcome in tick_on_time(acker) if outcome.verdict != "touch"]
+        if told:
+            (verdict,) = told
+            assert verdict.reason == "expired"
+            return number, verdict
+        work(number)
+    raise AssertionError("it never expires")
+
+
+@pytest.mark.parametrize("buckets", [2, 3, 5, 16])
+@pytest.mark.parametrize(
+    ("after", "last"), [(0, 1), (QUARTER, 1), (HALF + QUARTER, 2), (TICK, 2), (9 * TICK, 10)]
+)
+def test_rows_keep_a_tree_alive_until_the_first_tick_after_its_deadline(
+    make_acker: MakeTarget, kind: Kind, buckets: int, after: int, last: int
+) -> None:
+    deadline_ms = buckets * TICK + after
+    acker = begun(make_acker, kind, deadline_ms, buckets)
+    number, verdict = last_tick(acker, lambda number: kind.add(acker, number))
+    assert number == buckets + last
+    assert verdict.cause == "deadline"
+    assert deadline_ms <= verdict.age_ms < deadline_ms + TICK
+    assert verdict.idle_ms // HALF == 1
+
+
+def test_tree_without_rows_expires_after_n_ticks(make_acker: MakeTarget, kind: Kind) -> None:
+    acker = begun(make_acker, kind, 9 * TICK)
+    number, verdict = last_tick(acker, lambda _: None)
+    assert (number, verdict.cause, verdict.residual) == (3, "idle", A)
+    assert verdict.idle_ms == verdict.age_ms
+    assert verdict.idle_ms // HALF == 5
+
+
+def test_tree_that_falls_idle_before_its_deadline_is_idle(
+    make_acker: MakeTarget, kind: Kind
+) -> None:
+    acker = begun(make_acker, kind, 9 * TICK)
+    number, verdict = last_tick(acker, lambda n: kind.add(acker, n) if n < 4 else None)
+    assert (number, verdict.cause) == (6, "idle")
+    assert verdict.residual == A ^ 1 ^ 2 ^ 3
+
+
+def test_row_moves_a_tree_as_far_as_its_deadline_allows(make_acker: MakeTarget, kind: Kind) -> None:
+    acker = begun(make_acker, kind, 5 * TICK, buckets=5)
+    number, verdict = last_tick(acker, lambda n: kind.add(acker, n) if n == 3 else None)
+    assert (number, verdict.cause) == (6, "deadline")
+
+
+def test_touch_is_answered_unless_the_deadline_leaves_the_tree_where_it_is(
+    make_acker: MakeTarget, kind: Kind
+) -> None:
+    acker = begun(make_acker, kind, 4 * TICK, buckets=4)
+    told = []
+    for _ in range(5):
+        kind.touch(acker)
+        told.append([o.verdict for o in outcomes(acker)] + [o.reason for o in tick_on_time(acker)])
+    # To bucket 0, 1, 1 (where it is), 1, 1; bucket 1 expires with tick 5.
+    assert told == [["touch"], ["touch"], [], [], ["expired"]]
+
+
+def test_touch_that_moves_a_tree_part_of_the_way_is_answered(
+    make_acker: MakeTarget, kind: Kind
+) -> None:
+    acker = begun(make_acker, kind, 4 * TICK, buckets=4)
+    for _ in range(3):
+        assert tick_on_time(acker) == []
+    kind.touch(acker)
+    assert [o.verdict for o in outcomes(acker)] == ["touch"]
+    kind.touch(acker)
     assert outcomes(acker) == []
-    pass_hour(acker)
-    (ended,) = outcomes(acker)
-    assert (ended.reason, ended.residual) == ("expired", A ^ 1)
 
 
-def test_clock_that_went_back_shortens_no_life(make_acker: MakeTarget) -> None:
-    acker = make_acker(buckets=3, refresh="update", deadline_ms=3 * HOUR)
-    advance(acker, 20 * HOUR)
+def test_late_rotator_makes_a_tree_live_longer_and_never_shorter(
+    make_acker: MakeTarget, kind: Kind
+) -> None:
+    acker = begun(make_acker, kind, 3 * TICK)
+    advance(acker, 10 * TICK)
+    kind.add(acker, 1)
+    assert [o.cause for _ in range(3) for o in tick_on_time(acker)] == ["deadline"]
+
+
+def test_deadline_counts_a_late_tick_as_due_now(make_acker: MakeTarget, kind: Kind) -> None:
+    acker = begun(make_acker, kind, 3 * TICK)
+    assert tick_on_time(acker) == []
+    advance(acker, TICK + QUARTER)
+    # Tick 2 is late: if it came now, at 2.75 ticks, tick 3 would come at 3.75, after the deadline.
+    kind.touch(acker)
+    assert outcomes(acker) == []
+    assert [len(tick_on_time(acker)) for _ in range(2)] == [0, 1]
+
+
+def test_clock_that_went_back_makes_a_tree_live_longer(make_acker: MakeTarget, kind: Kind) -> None:
+    acker = begun(make_acker, kind, 3 * TICK)
+    for number in range(2):
+        assert tick_on_time(acker) == []
+        kind.add(acker, number + 1)
+    kind.touch(acker)
+    assert outcomes(acker) == [], "the deadline leaves it in bucket 1"
+    advance(acker, -2 * TICK)
+    kind.touch(acker)
+    assert [o.verdict for o in outcomes(acker)] == ["touch"]
+
+
+def test_last_row_is_not_before_the_first(make_acker: MakeTarget, kind: Kind) -> None:
+    acker = begun(make_acker, kind, 9 * TICK)
+    advance(acker, -2 * TICK)
+    kind.touch(acker)
+    advance(acker, 3 * TICK)
+    for _ in range(3):
+        rotate(acker)
+    drain(acker)
+    (_, verdict) = outcomes(acker)
+    assert verdict.idle_ms == verdict.age_ms
+    assert verdict.idle_ms // TICK == 1
+
+
+def test_last_row_is_remembered_for_49_days(make_acker: MakeTarget, kind: Kind) -> None:
+    day = 24 * 3600 * 1000
+    acker = make_acker(tick_ms=40 * day, refresh="update", deadline_ms=200 * day)
+    kind.begin(acker)
+    advance(acker, 60 * day)
     assert rotate(acker, force=False)
-    advance(acker, -10 * HOUR)
+    kind.add(acker, 1)
+    for _ in range(3):
+        advance(acker, 40 * day)
+        assert rotate(acker, force=False)
+    drain(acker)
+    (verdict,) = outcomes(acker)
+    assert verdict.age_ms // day == 180
+    assert verdict.age_ms - verdict.idle_ms == 2**32 - 1
+
+
+def test_failure_before_the_track_moves_no_further_than_the_deadline_allows(
+    make_acker: MakeTarget,
+) -> None:
+    acker = make_acker(buckets=3, refresh="update", deadline_ms=3 * TICK)
+    advance(acker, HALF)
+    row(acker, 7, A)
+    for _ in range(3):
+        assert tick_on_time(acker) == []
+        fail(acker, 7, "early")
+    assert tick_on_time(acker) == []
     track(acker, 7, A)
+    assert outcomes(acker) == [], "the failure has expired, so it fails no later tree"
+
+
+def test_deadline_of_a_tree_counts_from_a_row_before_its_track(make_acker: MakeTarget) -> None:
+    acker = make_acker(buckets=3, refresh="update", deadline_ms=3 * TICK)
+    advance(acker, HALF)
     row(acker, 7, 1)
-    rotate(acker, force=False)  # notices the clock
-    for _ in range(2):
-        pass_hour(acker)
-    assert outcomes(acker) == []
-    pass_hour(acker)
-    assert [each.reason for each in outcomes(acker)] == ["expired"]
+    assert tick_on_time(acker) == []
+    assert tick_on_time(acker) == []
+    track(acker, 7, A)
+    number, verdict = last_tick(acker, lambda number: row(acker, 7, 2 << number))
+    assert (number, verdict.cause) == (2, "deadline")
 
 
-def test_expired_tree_shows_its_checksum_and_edges(make_acker: MakeTarget) -> None:
-    acker = make_acker(edges=("mill", "shop", "bin"))
-    mill, shop = 1 << 55 | 7, 1 << 56 | 11
-    track(acker, 7, mill, 's"7\\')
-    track(acker, 8, mill ^ shop)
-    track(acker, 9, mill ^ 5 ^ mill)
-    row(acker, 10, 3)
+def test_latest_row_decides_the_cause(make_acker: MakeTarget) -> None:
+    # After the clock went back, the row moves the tree to the newest bucket again.
+    acker = begun(make_acker, KINDS["loose"], 3 * TICK)
+    for number in range(2):
+        assert tick_on_time(acker) == []
+        row(acker, 7, number + 1)
+    advance(acker, -2 * TICK)
+    row(acker, 7, 4)
     for _ in range(3):
-        pass_hour(acker)
-    told = {each.anchor: each for each in outcomes(acker)}
-    assert {anchor: (each.residual, each.edges) for anchor, each in told.items()} == {
-        7: (mill, ("mill",)),
-        8: (mill ^ shop, ("mill", "shop")),
-        9: (5, ()),
-    }
-    assert told[7].source_id == 's"7\\'
-    assert {each.why for each in told.values()} == {""}
-
-
-def test_expired_trees_are_counted_by_edge(make_acker: MakeTarget) -> None:
-    acker = make_acker(edges=("mill", "shop"))
-    for anchor, code in ((1, 1), (2, 3), (3, 0), (4, 2), (5, 4)):
-        track(acker, anchor, code << 55 | 9)
-    track_block(acker, 7, [1 << 55 | 9, 0, 3 << 55])
-    row(acker, 10, 1 << 55)
-    for _ in range(3):
-        pass_hour(acker)
-    # Bit 57 belongs to no edge of this namespace, and a record without a tree counts nowhere.
-    assert odd(acker) == {"mill": 4, "shop": 3, "": 2}
-
-
-def test_trees_of_a_namespace_without_edges_are_not_counted_by_edge(acker: Target) -> None:
-    track(acker, 1, 1 << 55 | 9)
-    for _ in range(3):
-        pass_hour(acker)
-    assert odd(acker) == {}
-
-
-def test_slots_of_an_expired_block_show_their_checksums(make_acker: MakeTarget) -> None:
-    acker = make_acker(edges=("mill", "shop"))
-    mill, shop = 1 << 55 | 7, 1 << 56 | 11
-    track_block(acker, 7, [mill, A, 0, shop, mill])
-    block_row(acker, 7, {1: A, 4: mill ^ shop})
-    for _ in range(3):
-        pass_hour(acker)
-    (block,) = block_outcomes(acker)
-    assert (block.nacked, block.residuals) == ((0, 3, 4), (mill, shop, shop))
-    assert [(each.slot, each.verdict, each.residual, each.edges) for each in block.expand()] == [
-        (0, "nack", mill, ("mill",)),
-        (1, "ack", 0, ()),
-        (2, "ack", 0, ()),
-        (3, "nack", shop, ("shop",)),
-        (4, "nack", shop, ("shop",)),
-    ]
-
-
-def test_block_remembers_its_last_row_to_within_a_tick(acker: Target) -> None:
-    track_block(acker, 7, [A, A])
-    pass_hour(acker)
-    block_row(acker, 7, {0: 1})
-    advance(acker, HOUR // 2)
-    block_row(acker, 7, {0: 1})  # the second row of this tick is not noted
-    advance(acker, HOUR // 2)
-    for _ in range(2):
         rotate(acker)
         drain(acker)
-    (block,) = block_outcomes(acker)
-    assert HOUR <= block.idle_ms < HOUR + 60_000
-    assert 2 * HOUR <= block.age_ms < 2 * HOUR + 60_000
-
-
-def odd(acker: Target) -> dict[str, int]:
-    """Return the expired trees by edge."""
-    if hasattr(acker, "odd"):
-        names = dict(enumerate(acker.config.edges)) | {-1: ""}
-        return {names[number]: count for number, count in acker.odd.items()}
-    return dict(acker.status().shards[0].odd)
+    assert [o.cause for o in outcomes(acker)] == ["idle"]

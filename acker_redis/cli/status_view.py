@@ -73,12 +73,25 @@ def draw(
 
 
 def draw_edges(status: Status, waits: Waits | None) -> RenderableType:
-    """Return on which edges the trees of a sample wait; None: the user may not list trees."""
+    """Return on which edges the trees of a sample wait, and how many have expired by edge.
+
+    ``waits`` is None if the user may not list trees.
+    """
     if not status.config.edges:
         return Text(
             "this namespace has no edges. Name them when you create a namespace: acker-redis "
             "create NAMESPACE --edge NAME; then the ids of its messages tell where trees wait"
         )
+    counts = [
+        f"{edge or 'on no named edge'} {count:,}" for edge, count in status.odd.items() if count
+    ]
+    if counts:
+        ended = Text(f"expired since the namespace was created: {', '.join(counts)}", style="dim")
+        return Group(_waits(waits), ended)
+    return _waits(waits)
+
+
+def _waits(waits: Waits | None) -> RenderableType:
     if waits is None:
         return Text(HIDDEN, style="dim")
     if not waits.sampled:

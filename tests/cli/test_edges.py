@@ -108,7 +108,7 @@ def test_an_edge_that_is_not_listed_is_reported_once(
 def test_the_id_of_a_named_child_depends_on_the_salt(
     shell: Shell, acker: Acker, make_any_acker: MakeAcker
 ) -> None:
-    """Whoever chooses the names cannot compute ids, so that none cancel."""
+    """An author of names cannot compute the ids, and so cannot choose names whose ids cancel."""
     other = make_any_acker(edges=EDGES)
     command = ("7:40", "--child", "bread", "--edge", "shop")
     [[here]] = lines(shell("ack", acker.namespace, *command).out)
@@ -228,6 +228,17 @@ def test_status_edges_draws_where_trees_wait(shell: Shell, acker: Acker) -> None
     assert "till" not in shown
     assert "a sample of 4 trees, of 4 pending" in shown
     assert "a sample of" not in shell("status", acker.namespace, "--sample", "0").out
+
+
+def test_status_edges_counts_expired_trees_by_edge(shell: Shell, acker: Acker) -> None:
+    assert "expired since" not in shell("status", acker.namespace, "--edges", "--sample", "0").out
+    waiting(acker, "shop", "shop", "mill", "")
+    expire(acker)
+    shown = shell("status", acker.namespace, "--edges", "--sample", "0").out
+    words = "expired since the namespace was created: mill 1, shop 2, on no named edge 1"
+    assert words in shown
+    found = json.loads(shell("status", acker.namespace, "--json").out)
+    assert found["odd"] == {"mill": 1, "shop": 2, "till": 0, "": 1}
 
 
 def test_status_edges_as_json(shell: Shell, acker: Acker) -> None:

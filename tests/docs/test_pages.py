@@ -18,6 +18,7 @@ from tests.docs.running import PageRun
 from tests.waiting import LIMIT
 
 SLOW = {
+    "docs/how-to/find-lost-messages.md",
     "docs/how-to/replay-nacks.md",
     "docs/how-to/write-a-bolt.md",
     "docs/tutorials/first-service.md",

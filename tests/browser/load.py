@@ -52,6 +52,15 @@ class Load:
         self.acker.apply(batch)
         return anchor
 
+    def track_on(self, edge: str, count: int = 1, task: str = "shop") -> list[int]:
+        """Track trees that wait for one message on an edge; return the ids of the messages."""
+        batch, ids = Batch(task), list[int]()
+        for _ in range(count):
+            ids.append(self.acker.ids.code(edge) | self._random.getrandbits(54) | 1)
+            batch.track(self._random.getrandbits(62), f"{edge or 'none'}-{len(ids)}", ids[-1:])
+        self.acker.apply(batch)
+        return ids
+
     def ack(self, count: int) -> None:
         """Complete so many of the open trees, chosen at random."""
         for part in _parts(min(count, len(self.waiting))):

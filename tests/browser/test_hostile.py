@@ -1,6 +1,7 @@
 """Texts of other programs are shown unchanged: they are never markup, code or direction."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -96,6 +97,8 @@ def test_tasks_reasons_and_audit_entries_are_text(
     status = httpx.get(f"{service.url}/api/v1/namespaces/orders", timeout=LIMIT).json()
     texts = [*HOSTILE.values(), *LONG.values()]
     status["backlog"] = dict.fromkeys(texts, 2 * status["config"]["outcomes_limit"])
+    status["config"]["edges"] = texts
+    waiting = {"trees": 1, "idle_ms": 5, "max_idle_ms": 5}
     finding = {"id": "outcomes", "title": "Verdicts", "level": "error", "where": "orders"}
     status["findings"] = [
         finding | dict.fromkeys(("headline", "detail", "fix"), text) for text in texts
@@ -108,6 +111,11 @@ def test_tasks_reasons_and_audit_entries_are_text(
                 | {"reason": text}
                 for at, text in enumerate(texts)
             ]
+        },
+        "/waits": {
+            "sampled": len(texts),
+            "pending": len(texts),
+            "edges": [{"edge": text, **waiting} for text in texts],
         },
         "/backlog": {
             "tasks": [
@@ -141,6 +149,10 @@ def test_tasks_reasons_and_audit_entries_are_text(
     expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(page.locator(".finding")).to_have_count(len(texts))
+    waits = page.get_by_role("region", name=re.compile("^Where trees wait"))
+    expect(waits.get_by_role("row")).to_have_count(1 + len(texts))
+    for text in texts:
+        expect(waits.locator("bdi.foreign").filter(has_text=text)).not_to_have_count(0)
     for text in texts:
         shown(page, text)
     unharmed(page)

@@ -85,7 +85,11 @@ export function ofBlock({ verdict, reason, block, label, task, count, acked, nac
     nacked ? made("nack", reason, nacked) : null].filter((each) => each !== null);
 }
 
-/** Return the name of the group of a nack: expired trees are grouped by the edges they wait on. */
+/**
+ * Return the name of the group of a nack: expired trees are grouped by their edges.
+ *
+ * @param {Pick<Outcome, "reason" | "why" | "cause" | "edges">} nack
+ */
 function groupOf({ reason, why, cause = "", edges = [] }) {
   return JSON.stringify([reason, why, cause, edges]);
 }

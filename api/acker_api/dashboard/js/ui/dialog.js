@@ -24,15 +24,15 @@ export function ask({ title, text, confirm, danger = false, field, more = [], ty
   const id = `dialog-${(numbers += 1)}`;
   const label = typed ? h("span", {}, "Type ", h("b", { class: "typed" }, typed), " to confirm")
     : field?.label;
-  const line = (name, value) => h("input", {
-    id: name, class: "input", type: "text", value: value || "", maxlength: 1000, "aria-describedby": `${name}-hint`,
+  const line = (its, name, most) => h("input", {
+    id: `${id}-${name}`, class: "input", type: "text", value: its?.value || "", maxlength: most,
+    "aria-describedby": its?.hint ? `${id}-${name}-hint` : null,
     autocomplete: "off", spellcheck: "false", autocapitalize: "off",
   });
-  const input = line(`${id}-input`, field?.value);
-  input.maxLength = 255;
-  const others = more.map(({ value }, at) => line(`${id}-more-${at}`, value));
-  const labelled = (of, its, hint) => h("div", { class: "field" }, h("label", { for: of.id }, its), of,
-    h("small", { id: `${of.id}-hint`, hidden: !hint }, hint));
+  const labelled = (its, of, words) => h("div", { class: "field" }, h("label", { for: of.id }, words), of,
+    its?.hint ? h("small", { id: `${of.id}-hint` }, its.hint) : null);
+  const input = line(field, "input", 255);
+  const others = more.map((each, at) => line(each, `more-${at}`, 600));
   const trouble = h("p", { class: "form-error", role: "alert" });
   const yes = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, confirm);
   const no = h("button", { class: "button", type: "button" }, "Cancel");
@@ -40,8 +40,8 @@ export function ask({ title, text, confirm, danger = false, field, more = [], ty
   const form = h("form", { class: "dialog-form", novalidate: true },
     h("h2", { id: `${id}-title` }, title),
     text.map((each) => h("p", {}, each)),
-    field || typed ? labelled(input, label, field?.hint) : null,
-    others.map((each, at) => labelled(each, more[at].label, more[at].hint)),
+    field || typed ? labelled(field, input, label) : null,
+    others.map((each, at) => labelled(more[at], each, more[at].label)),
     trouble,
     h("div", { class: "dialog-buttons" }, no, yes));
   const dialog = h("dialog", { class: "dialog", "aria-labelledby": `${id}-title` }, form);

@@ -49,7 +49,8 @@ export function treeLink(namespace, { anchor, source_id }) {
 }
 
 /**
- * Return why a tree was nacked.
+ * Return why a tree was nacked. The residual of one message is the message's id; that of messages on
+ * two edges is not an id.
  *
  * @param {{reason: string, why: string, cause?: string, edges?: string[], residual?: string | null, idle_ms?: number | null}} outcome
  */
@@ -58,29 +59,16 @@ export function why({ reason, why: said, cause, edges = [], residual, idle_ms })
   if (!cause) return h("span", { class: "quiet" }, REASONS[reason] || "no reason given");
   const last = idle_ms === null || idle_ms === undefined ? "" : `; last row ${duration(idle_ms)} before`;
   return h("span", {}, cause === "deadline" ? "deadline reached, no ack" : "no ack", on(edges), last,
-    residual ? h("small", { class: "residual" }, " ", missing(residual, edges, "unaccounted for")) : null);
+    residual && !/^0*$/.test(residual) ? h("small", { class: "residual" }, edges.length > 1
+      ? " Several messages are unaccounted for; the XOR of their ids is " : " If one message is missing, its id is ",
+    h("code", { class: "mono" }, residual)) : null);
 }
 
 /** Return the names of edges as a part of a sentence. @param {string[]} edges */
-export function on(edges) {
+function on(edges) {
   if (!edges.length) return null;
   return h("span", {}, ` on ${edges.length > 1 ? "edges" : "edge"} `,
     edges.flatMap((each, at) => [at ? ", " : null, foreign(each, "word")]));
-}
-
-/**
- * Return the meaning of a checksum that is not zero. The checksum of one message is the message's id;
- * that of messages on two edges is not an id.
- *
- * @param {string} checksum 16 hex digits
- * @param {string[]} edges
- * @param {string} what the messages are
- */
-export function missing(checksum, edges, what) {
-  if (/^0*$/.test(checksum)) return null;
-  const id = h("code", { class: "mono" }, checksum);
-  return edges.length > 1 ? h("span", {}, `several messages are ${what}; the XOR of their ids is `, id)
-    : h("span", {}, `if one message is ${what === "outstanding" ? what : "missing"}, its id is `, id);
 }
 
 const REASONS = {

@@ -7,7 +7,7 @@ import { href } from "../core/router.js";
 import { may } from "../data/session.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { ask, toast } from "../ui/dialog.js";
-import { missing, STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
+import { STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
 
 /** @typedef {import("../data/types.js").Tree} Tree */
 
@@ -82,7 +82,8 @@ function known(tree, edges) {
       ? waits.map((each) => foreign(each, "whole")) : "no named edge, or two messages on one edge"],
     ["Bucket", h("span", { class: "number" }, `${tree.bucket}${tree.bucket === 0 ? ", the newest" : ""}`)],
     ["Checksum", h("span", {}, h("code", { class: "mono" }, tree.checksum), tree.state === "open"
-      ? h("small", { class: "residual" }, missing(tree.checksum, waits, "outstanding")) : null)],
+      ? h("small", { class: "residual" }, waits.length > 1 ? "Several messages are outstanding: this is the XOR of their ids."
+        : "If one message is outstanding, this is its id.") : null)],
     ["Anchor", h("code", { class: "mono" }, tree.anchor)],
     ["Why", tree.why ? foreign(tree.why, "whole") : null],
   ];

@@ -28,7 +28,14 @@ MAX_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class EdgeWaits:
-    """The sampled trees that have something outstanding on one edge."""
+    """The sampled trees that have something outstanding on one edge.
+
+    Examples:
+        >>> (mill,) = waits_of([(1 << 55 | 4, 10), (1 << 55 | 5, 30)], 2, ["mill"]).edges
+        >>> mill.edge, mill.trees, mill.idle_ms, mill.max_idle_ms
+        ('mill', 2, 10, 30)
+
+    """
 
     edge: str
     """Name of the edge; '' for trees whose outstanding messages are on no named edge, or cancel."""

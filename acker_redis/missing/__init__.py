@@ -1,5 +1,5 @@
 """Which messages of an expired tree are missing: the sets of ids whose XOR is its residual.
 
-Pure: no Redis, no I/O. :func:`acker_redis.explain` is the entrance, and
-:func:`acker_redis.spark.explain` the same for DataFrames.
+No I/O. It may import ``protocol`` only. Begin with ``explain.py``; ``gf2.py`` finds the sets. For
+DataFrames see ``spark/lost_rows.py``.
 """

@@ -45,7 +45,9 @@ class Flows(Applies, Browses):
         # First of all: a name without a namespace is harmless, but no rotator finds a namespace
         # without its name.
         yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
-        created, salt = [], commands.new_salt()
+        # A failover may have lost some shards: the others still hold the salt.
+        salts = yield from together([self._salt(keys) for keys in self.shards(config)])
+        created, salt = [], next(filter(None, salts), None) or commands.new_salt()
         # Shard 0 first: clients read the configuration there, it refuses a different one, and its
         # salt is that of all shards.
         for keys in self.shards(config):
@@ -154,6 +156,13 @@ class Flows(Applies, Browses):
     def _shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
         reply = yield from run_until(commands.status(keys), self._deadline())
         return commands.parse_status(reply, keys)
+
+    def _salt(self, keys: ShardKeys) -> Flow[str]:
+        """Return the salt of a shard; '' if the shard does not exist."""
+        try:
+            return (yield from self._shard_status(keys)).salt
+        except NamespaceNotFoundError:
+            return ""
 
     def _drop(self, keys: ShardKeys, blocks: int, last: bool = False) -> Flow[tuple[int, int]]:
         """Call ``drop`` once; return the remaining work (0: done) and the number of shards."""

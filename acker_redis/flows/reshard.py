@@ -160,7 +160,7 @@ class Resharding:
                 f"{flows.namespace} is resharding to {reshard.target} shards already: complete "
                 "that reshard, or cancel it"
             )
-        wait = 1.1 * first.config.timeout_ms / 1000 + SPARE_SECONDS
+        wait = 1.1 * first.config.lifetime_ms / 1000 + SPARE_SECONDS
         self._wait = wait if self._wait is None else self._wait
         self._deadline = time.monotonic() + self._wait
         if first.config.shards != self._shards:

@@ -56,6 +56,24 @@ def test_interrupted_create_is_completed_by_a_retry(make_any_acker: MakeAcker) -
     assert len(acker.status().shards) == 4
 
 
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_lost_shard_gets_the_salt_of_the_others(make_any_acker: MakeAcker, lost: int) -> None:
+    """A failover may lose a shard. With another salt, messages processed again get other ids."""
+    acker = make_any_acker(shards=4, edges=("mill",))
+    salt = acker.ids.salt
+    acker.connection.client.delete(ShardKeys(acker.namespace, lost).meta)
+    assert acker.create(acker.config)
+    assert {shard.salt for shard in acker.status().shards} == {salt}
+    assert acker.ids.salt == salt
+
+
+def test_each_namespace_has_its_own_salt_on_all_shards(make_any_acker: MakeAcker) -> None:
+    one, other = make_any_acker(shards=2), make_any_acker()
+    assert len({shard.salt for shard in one.status().shards}) == 1
+    assert one.ids.salt != other.ids.salt
+    assert one.ids.salt not in repr(one.ids) + repr(one.status()) + str(one.status().shards)
+
+
 def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
     with Acker.from_url(any_server.url, "absent") as acker:
         with pytest.raises(NamespaceNotFoundError, match="acker-redis create"):

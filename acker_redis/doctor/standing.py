@@ -13,7 +13,6 @@ from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
-from acker_redis.protocol.outcome import odd_edges
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
@@ -113,7 +112,7 @@ def _tree(tree: TreeState, config: AckerConfig) -> dict[str, Any]:
     return {
         "anchor": str(tree.anchor),
         "checksum": f"{tree.checksum:016x}",
-        "edges": list(odd_edges(config.edges, tree.checksum)),
+        "edges": list(tree.open_edges(config.edges)),
         "task": tree.task,
         "source_id": tree.source_id,
         "state": tree.state,

@@ -131,12 +131,12 @@ def test_full_pagination_returns_every_tree_in_bounded_pages(
 
 
 def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
-    acker = make_any_acker()
+    acker = make_any_acker(edges=("mill",))
     track(acker, 1, 40, "old", "a")
     track_block(acker, 9, [1], "old block", "a")
     rotate(acker)
     track(acker, 2, 40, "young", "b")
-    row(acker, 3, 40)
+    row(acker, 3, 1 << 55 | 40)
     fail(acker, 4, "no way")
     key = ShardKeys(acker.namespace, 0).pending(0)
     client_ = acker.connection.client
@@ -166,6 +166,9 @@ def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
         assert await found(state="open", bucket=0, task="b") == ({"2"}, 0)
         tree = (await client.get(f"{V1}/{acker.namespace}/trees/4")).json()
         assert (tree["state"], tree["why"], tree["task"]) == ("failed", "no way", "")
+        tree = (await client.get(f"{V1}/{acker.namespace}/trees/3")).json()
+        # Its checksum also has the ids of processed messages.
+        assert (tree["state"], tree["edges"]) == ("untracked", [])
 
     asked(any_server.url, talk)
 

@@ -10,6 +10,10 @@ METRICS: dict[str, tuple[str, ...]] = {
     "acker_outcomes_backlog": ("namespace", "task"),
     "acker_outcomes_backlog_ratio": ("namespace", "task"),
     "acker_high_water_ratio": ("namespace",),
+    "acker_expired_by_edge_total": ("namespace", "edge"),
+    "acker_trees_sampled": ("namespace",),
+    "acker_waiting_trees_sampled": ("namespace", "edge"),
+    "acker_waiting_idle_seconds_sampled": ("namespace", "edge"),
 }
 
 OF_ALERTS = {

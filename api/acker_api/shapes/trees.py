@@ -12,7 +12,6 @@ from acker_api.acting.fail_all import MOST, FailAll
 from acker_api.reading.walk import Kind
 from acker_redis.flows.browse import BlockEntry
 from acker_redis.flows.waits import EdgeWaits, Waits
-from acker_redis.protocol.outcome import odd_edges
 from acker_redis.protocol.tree import BlockState, State, TreeState
 
 
@@ -51,7 +50,7 @@ class TreeInBrief(BaseModel):
     )
     edges: list[str] = Field(
         description="Edges on which an odd number of its messages is outstanding; two messages on "
-        "one edge do not show",
+        "one edge do not show. Empty if the tree is not tracked yet",
         examples=[["packed"]],
     )
     task: str = Field(description="'' if it is not tracked yet", examples=["shop"])
@@ -73,7 +72,7 @@ class TreeInBrief(BaseModel):
         return cls(
             anchor=str(tree.anchor),
             checksum=f"{tree.checksum:016x}",
-            edges=list(odd_edges(edges, tree.checksum)),
+            edges=list(tree.open_edges(edges)),
             task=tree.task,
             source_id=tree.source_id,
             state=tree.state,

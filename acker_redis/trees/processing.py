@@ -235,10 +235,10 @@ class Processing:
         with self._lock:
             self._check_open()
             self._state = "acked"
-            if len(self.inputs) != 1:
+            # A child of a window may carry its code in some of the trees only.
+            if len(self.inputs) != 1 or self._codes:
                 return self._rows(0)
             (edges,) = self._edges
-            # With one input all trees have the same codes, see _only_child.
             return [_row(Row, (a, id_ ^ edges, 0, "")) for a, id_ in self.inputs[0].items()]
 
     def failed(self, why: str | BaseException = "") -> list[Row]:

@@ -318,7 +318,10 @@ def test_trees_are_acked_only_after_all_messages_were_processed() -> None:
 
 @given(st.data())
 def test_fully_processed_trees_are_acked(data: st.DataObject) -> None:
-    trees = [emit(f"s{i}", data.draw(st.integers(0, 3))) for i in range(data.draw(INDEX) % 4)]
+    trees = [
+        emit(f"s{i}", data.draw(st.integers(0, 3)), edge=data.draw(EDGES), ids=IDS)
+        for i in range(data.draw(INDEX) % 4)
+    ]
     rows = [tree.row for tree in trees]
     waiting = [message_id for tree in trees for message_id in tree.ids]
     for children in data.draw(st.lists(st.integers(0, 3), max_size=8)) + [0] * 30:
@@ -327,8 +330,8 @@ def test_fully_processed_trees_are_acked(data: st.DataObject) -> None:
         count = data.draw(st.integers(1, min(3, len(waiting))))
         inputs = [waiting.pop(data.draw(INDEX) % len(waiting)) for _ in range(count)]
         together = data.draw(st.booleans())
-        held = [Processing(*inputs)] if together else [Processing(one) for one in inputs]
-        waiting += [emit_from(*held) for _ in range(children)]
+        held = [begun(*inputs)] if together else [begun(one) for one in inputs]
+        waiting += [emit_from(*held, edge=data.draw(EDGES)) for _ in range(children)]
         for one in data.draw(st.permutations(held)):
             rows += one.acked()
     model, left = Reference(), Counter(row.anchor for row in rows)
@@ -546,6 +549,17 @@ def test_a_message_given_twice_is_refused(inputs: list[str | MessageId]) -> None
     with pytest.raises(InvalidBatchError, match="7:40 is given twice"):
         one.emit(["7:40", "7:40"])
     assert one.acked() == [Row(7, 40)]
+
+
+def test_input_of_a_window_may_carry_the_code_in_one_of_its_trees_only() -> None:
+    window = [begun("7:40,8:50"), begun("7:41,8:49")]
+    child = emit_from(*window, edge="mill")
+    deltas = {7: 40 ^ 41, 8: 50 ^ 49}
+    for row in [row for one in window for row in one.acked()]:
+        deltas[row.anchor] ^= row.delta
+    # The first input has the least id in tree 7, the second one in tree 8.
+    assert deltas == dict(child)
+    assert [IDS.edges_of(tuple_id) for tuple_id in child.values()] == [("mill",), ("mill",)]
 
 
 def test_a_child_is_anchored_to_inputs_only() -> None:

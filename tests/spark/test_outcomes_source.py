@@ -28,7 +28,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.labels import source_id_of
-from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
+from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, odd_edges
 from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.spark.streams import outcomes_source
 from acker_redis.spark.streams.outcome_offsets import VerdictOffset
@@ -139,9 +139,56 @@ def test_loose_verdicts_of_every_kind(acker: Acker) -> None:
         ("nack", "conflict", "", 8, "twice", 1, None),
         ("nack", "expired", "", 6, "slow", 1, None),
     ]
+    assert [(r["residual"], r["edges"], r["cause"]) for r in rows] == [
+        *[(None, [], "")] * 4,
+        (1, [], "idle"),
+    ]
+    assert [r["idle_ms"] is None for r in rows] == [True, True, True, True, False]
     assert {(r["namespace"], r["task"]) for r in rows} == {(acker.namespace, TASK)}
     assert [int(r["at"].timestamp() * 1000) for r in rows] == [int(i[:-2]) for i in ids(acker)]
     assert all(r["age_ms"] >= 0 for r in rows)
+
+
+def test_rows_say_where_a_message_of_an_expired_tree_is_missing(make_any_acker: MakeAcker) -> None:
+    """Loose and in a block; the row of an edge, of two, of none, and of lost checksums."""
+    acker = make_any_acker(edges=EDGES)
+    mill, shop = (acker.ids.code(edge) for edge in EDGES)
+    for anchor, delta in ((2, mill | 5), (4, shop | mill | 6), (6, 7)):
+        track(acker, anchor, delta, str(anchor))
+    track_block(acker, 5, [mill | 8, 0, shop | 9], label="b")
+    tick(acker, 3)
+    found = {
+        (r["source_id"], r["residual"], tuple(r["edges"]), r["cause"]): r["idle_ms"]
+        for expand in (True, False)
+        for r in read_now(acker, expand=expand)
+        if r["reason"] == "expired"
+    }
+    assert found.keys() == {
+        ("2", mill | 5, ("mill",), "idle"),
+        ("4", shop | mill | 6, ("mill", "shop"), "idle"),
+        ("6", 7, (), "idle"),
+        ("b#0", mill | 8, ("mill",), "idle"),
+        ("b#2", shop | 9, ("shop",), "idle"),
+    }
+    assert all(ms >= 0 for ms in found.values())
+
+
+def test_block_without_checksums_has_unknown_residuals(acker: Acker) -> None:
+    track_block(acker, 5, [1, 2], label="b")
+    keys = ShardKeys(acker.namespace, 0)
+    assert acker.connection.client.delete(keys.block(5))
+    tick(acker, 3)
+    rows = read_now(acker)
+    assert [(r["reason"], r["residual"], r["edges"]) for r in rows] == [("expired", None, [])] * 2
+
+
+def test_residual_above_the_range_of_ids_does_not_stop_the_stream(acker: Acker) -> None:
+    """A client may set bit 63 of a delta in a block by mistake."""
+    track_block(acker, 5, [5], label="b")
+    acker.connection.client.setrange(ShardKeys(acker.namespace, 0).block(5), 0, b"\x80")
+    tick(acker, 3)
+    [row] = read_now(acker)
+    assert row["residual"] == 5 - 2**63
 
 
 def test_a_users_own_label_reads_the_same_in_spark(acker: Acker) -> None:
@@ -194,6 +241,8 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
 
 texts = st.text(max_size=5)
 slots = st.integers(0, 40)
+residuals = st.sampled_from([0, 5, 1 << 55 | 5, 1 << 56 | 5, 3 << 55 | 5, 1 << 63 | 5])
+EDGES = ("mill", "shop")
 
 
 @st.composite
@@ -211,12 +260,21 @@ def blocks(draw: st.DrawFn) -> BlockOutcome:
     if kind == "completed":
         return BlockOutcome("ack", kind, failed=tuple(some), **plain)
     if kind == "mixed":
-        return BlockOutcome("mixed", "expired", failed=tuple(some), nacked=tuple(others), **plain)
+        nacked = tuple(others)
+        left = [draw(residuals) for _ in nacked]
+        plain |= {"residuals": tuple(left), "edges": EDGES, "cause": "idle", "idle_ms": 4}
+        return BlockOutcome("mixed", "expired", failed=tuple(some), nacked=nacked, **plain)
     return BlockOutcome("nack" if kind == "overflow" else "touch", kind, **plain)
 
 
 loose = st.builds(
     Outcome, st.sampled_from(["ack", "nack", "touch"]), texts, slots, texts, slots, texts
+) | st.builds(
+    lambda residual, cause: Outcome(
+        "nack", "expired", 7, "s", 9, "", cause, residual, 3, odd_edges(EDGES, residual)
+    ),
+    residuals,
+    st.sampled_from(["idle", "deadline"]),
 )
 entries = st.one_of(
     st.builds(Entry, slots, st.just("1-0"), slots, st.lists(loose, max_size=4).map(tuple)),
@@ -228,12 +286,14 @@ def singles(found: OutcomeRow) -> Iterator[tuple[Any, ...]]:
     """Yield the values of each tree of a row."""
     for tree in range(found.trees):
         anchor = found.anchor + tree
-        yield found.verdict, found.reason, found.why, anchor, found.age_ms, found.label
+        end = (found.residual or 0) % 2**64, found.edges, found.idle_ms or 0, found.cause
+        yield found.verdict, found.reason, found.why, anchor, found.age_ms, found.label or "", end
 
 
 def tree_of(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
-    label = entry.block.label if entry.block else None
-    return outcome.verdict, outcome.reason, outcome.why, outcome.anchor, outcome.age_ms, label
+    o, label = outcome, entry.block.label if entry.block else ""
+    end = o.residual, o.edges, o.idle_ms, o.cause
+    return o.verdict, o.reason, o.why, o.anchor, o.age_ms, label, end
 
 
 @given(entries)

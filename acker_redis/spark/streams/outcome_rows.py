@@ -1,22 +1,25 @@
 """Entries of a task's stream as rows of a table, without the I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.labels import namer
-from acker_redis.protocol.outcome import BlockOutcome, Entry
+from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, Verdict, odd_edges
 
 SCHEMA = (
     "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
-    "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
+    "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING, "
+    "residual BIGINT, edges ARRAY<STRING>, idle_ms BIGINT, cause STRING"
 )
 _TYPES: dict[str, pa.DataType] = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ARRAY<STRING>": pa.list_(pa.string()),
 }
 ARROW_SCHEMA = pa.schema(
     [(name, _TYPES[kind]) for name, kind in (column.split() for column in SCHEMA.split(", "))]
@@ -47,6 +50,15 @@ class OutcomeRow(NamedTuple):
     """Number of trees."""
     label: str | None
     """Label of the block; None for a loose tree."""
+    residual: int | None = None
+    """Of an expired tree: the XOR of the ids of its outstanding messages. None if the block has
+    lost its checksums, and for all other verdicts."""
+    edges: tuple[str, ...] = ()
+    """Edges on which an odd number of messages is unaccounted for."""
+    idle_ms: int | None = None
+    """Of an expired tree: milliseconds from its last row to the verdict."""
+    cause: str = ""
+    """Of an expired tree: ``idle`` or ``deadline``."""
 
 
 def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
@@ -57,47 +69,64 @@ def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
     """
     block = entry.block
     if block is None:
-        for o in entry.outcomes:
-            yield OutcomeRow(
-                o.verdict, o.reason, o.why, o.anchor, o.source_id, o.age_ms, entry.at_ms, 1, None
-            )
+        for outcome in entry.outcomes:
+            yield _row(outcome, outcome.source_id, entry.at_ms, 1, None)
         return
     named = namer(task, block.label, block.block)
-    for verdict, reason, slot, trees, why in _singles(block) if expand else _ranges(block):
-        anchor = block_anchor(block.block, slot)
-        yield OutcomeRow(
-            verdict,
-            reason,
-            why,
-            anchor,
-            named(slot),
-            block.age_ms,
-            entry.at_ms,
-            trees,
-            block.label,
-        )
+    for outcome, trees in _singles(block) if expand else _ranges(block):
+        yield _row(outcome, named(outcome.slot or 0), entry.at_ms, trees, block.label)
 
 
-_Verdicts = Iterator[tuple[str, str, int, int, str]]
-"""Verdict, reason, first slot, trees, why."""
+def _row(o: Outcome, source_id: str, at_ms: int, trees: int, label: str | None) -> OutcomeRow:
+    row = OutcomeRow(o.verdict, o.reason, o.why, o.anchor, source_id, o.age_ms, at_ms, trees, label)
+    if o.reason != "expired":
+        return row
+    return row._replace(
+        residual=_signed(o.residual) or None, edges=o.edges, idle_ms=o.idle_ms, cause=o.cause
+    )
+
+
+def _signed(residual: int) -> int:
+    # A client may have set bit 63 of a delta by mistake. The stream of verdicts must not stop then.
+    return residual - 2**64 if residual >= 2**63 else residual
+
+
+_Verdicts = Iterator[tuple[Outcome, int]]
+"""Outcomes of the first tree, and the number of trees."""
 
 
 def _singles(block: BlockOutcome) -> _Verdicts:
     for one in block.expand():
-        yield one.verdict, one.reason, one.slot or 0, 1, one.why
+        yield one, 1
 
 
 def _ranges(block: BlockOutcome) -> _Verdicts:
-    if block.verdict == "nack":
-        yield from _singles(block)
+    if block.verdict in ("nack", "touch"):
+        outcomes = block.expand()
+        if block.verdict == "touch":
+            yield next(outcomes), block.slots
+        else:
+            yield from ((one, 1) for one in outcomes)
         return
-    if block.verdict == "touch":
-        yield "touch", block.reason, 0, block.slots, ""
-        return
-    for slot in block.nacked:
-        yield "nack", "expired", slot, 1, ""
+    # Without an Outcome for each tree that is acked: most trees of a block are.
+    for slot, residual in zip(block.nacked, block.residuals, strict=True):
+        yield (
+            replace(
+                _outcome(block, "nack", "expired", slot),
+                cause=block.cause,
+                residual=residual,
+                idle_ms=block.idle_ms,
+                edges=odd_edges(block.edges, residual),
+            ),
+            1,
+        )
     for first, end in block.acked():
-        yield "ack", "completed", first, end - first, ""
+        yield _outcome(block, "ack", "completed", first), end - first
+
+
+def _outcome(block: BlockOutcome, verdict: Verdict, reason: str, slot: int) -> Outcome:
+    anchor = block_anchor(block.block, slot)
+    return Outcome(verdict, reason, anchor, block.label, block.age_ms, "")
 
 
 def record_batches(

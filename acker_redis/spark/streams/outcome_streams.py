@@ -42,6 +42,10 @@ class OutcomeStreams:
             self._acker.flows.known = None
         return self._patiently(lambda: self._acker.config.shards)
 
+    def edges(self) -> tuple[str, ...]:
+        """Return the names of the namespace's edges, cached."""
+        return self._patiently(lambda: self._acker.config.edges)
+
     def announce(self) -> None:
         """Name the connection after its reader, for CLIENT LIST and the doctor.
 
@@ -88,21 +92,25 @@ class OutcomeStreams:
 
         return search(_around) or (search(_between) if between else {})
 
-    def entries(self, shard: int, ids: Ids) -> Iterator[Entry | None]:
+    def entries(self, shard: int, ids: Ids, edges: tuple[str, ...] = ()) -> Iterator[Entry | None]:
         """Yield entries by their ids, page by page; None for an entry that does not exist."""
         for at in range(0, len(ids), PAGE):
             asked = [("XRANGE", self._key(shard), id_, id_) for id_ in ids[at : at + PAGE]]
             for found in self._ask(asked):
-                yield parse_entry(shard, *found[0]) if found else None
+                if found:
+                    ((id_, fields),) = found
+                    yield parse_entry(shard, id_, fields, edges)
+                else:
+                    yield None
 
-    def entries_until(self, shard: int, last: str) -> Iterator[Entry]:
+    def entries_until(self, shard: int, last: str, edges: tuple[str, ...] = ()) -> Iterator[Entry]:
         """Yield the entries from the oldest to the id ``last``, page by page."""
         begin = "-"
         while True:
             asked = ("XRANGE", self._key(shard), begin, last, "COUNT", PAGE)
             (found,) = self._ask([asked])
             for id_, fields in found:
-                yield parse_entry(shard, id_, fields)
+                yield parse_entry(shard, id_, fields, edges)
             if len(found) < PAGE:
                 return
             begin = f"({found[-1][0].decode()}"

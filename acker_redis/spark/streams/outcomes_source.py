@@ -94,6 +94,8 @@ class WaitingPartition(InputPartition):
 
     shard: int
     last: str
+    edges: tuple[str, ...]
+    """Names of the namespace's edges, from the driver."""
 
 
 @dataclass
@@ -102,6 +104,8 @@ class ListedPartition(InputPartition):
 
     shard: int
     ids: Ids
+    edges: tuple[str, ...]
+    """Names of the namespace's edges, from the driver."""
 
 
 class OutcomesReader(DataSourceReader):
@@ -112,17 +116,16 @@ class OutcomesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition per shard in which verdicts wait."""
-        last_ids = _streams(self._options).last_ids()
-        return [WaitingPartition(shard, last) for shard, last in last_ids.items()]
+        streams = _streams(self._options)
+        last_ids, edges = streams.last_ids(), streams.edges()
+        return [WaitingPartition(shard, last, edges) for shard, last in last_ids.items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard, without entries that were taken in the meantime."""
         # If no verdict waits, Spark makes its own partition.
         if isinstance(partition, WaitingPartition):
-            streams = _streams(self._options)
-            yield from _batches(
-                self._options, streams.entries_until(partition.shard, partition.last)
-            )
+            streams, at = _streams(self._options), partition
+            yield from _batches(self._options, streams.entries_until(at.shard, at.last, at.edges))
 
 
 class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -202,7 +205,8 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             self._take(before)
         self._planned = True
-        return [ListedPartition(shard, ids) for shard, ids in batch.without(before).items()]
+        edges = _streams(self._options).edges()
+        return [ListedPartition(shard, ids, edges) for shard, ids in batch.without(before).items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard.
@@ -215,7 +219,8 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def found() -> Iterator[Entry]:
             nonlocal missing
-            for entry in _streams(self._options).entries(partition.shard, partition.ids):
+            at = partition
+            for entry in _streams(self._options).entries(at.shard, at.ids, at.edges):
                 if entry:
                     yield entry
                 else:

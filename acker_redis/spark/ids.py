@@ -1,0 +1,224 @@
+"""Columns of derived ids, which nobody can choose who does not know the salt of the namespace.
+
+A batch that runs again must get the same ids, so ids are derived. Whoever could compute them could
+choose source ids or keys whose ids cancel, which is a false ack, or which share an anchor. So each
+derivation begins with a constant that follows from the salt, by SHA-256:
+
+- The inputs of an anchor, and of a child with a key, come from data: they go through SHA-256 with
+  that constant, and ``xxhash64`` only shortens the digest to 64 bits.
+- The id of another message has one input that varies, and nobody chooses it: the id of its parent.
+  There ``xxhash64`` of this id and the constant is enough, at the cost of a plain hash.
+
+**The secret is in no plan.** A literal in an expression appears in ``explain()``, in the Spark UI
+and in event logs. A value that was derived from the salt for one query would appear there, too, and
+its reader could choose ids of that query. Therefore an expression refers to the secret by a scalar
+subquery over a relation of one row. Spark prints the columns of such a relation, and never its
+rows. The salt itself stays in the driver's Python: the relation holds a digest of it. Tasks receive
+that digest inside of their serialized plan, as they receive the URL of Redis. A checkpoint contains
+no plan.
+
+All are plain expressions of the JVM. Spark forbids subqueries in the function of ``transform``, so
+ids of arrays take the constant from a column, which is dropped again.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.protocol.ids import ANCHOR_MAX
+from acker_redis.spark.names import Names, check_hidden, need_ids
+
+_SECRET = "_acker_secret"  # noqa: S105 - the name of a column
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PAIR = "struct<anchor:bigint,tuple:bigint>"
+
+
+class Ids:
+    """Makes the ids of a namespace, as columns; :attr:`Acker.ids` is one.
+
+    The ids depend on the salt of the namespace and on the arguments only, so a batch that runs
+    again gets the same ids. No column can be used in the function of ``transform`` and its like.
+
+    Args:
+        spark: The session whose DataFrames get the columns.
+        maker: The edges and the salt: ``ids`` of the client of the namespace.
+        names: The names of the columns.
+
+    Examples:
+        >>> acker.ack(df, batch_id, children=acker.ids.tuple_id("tuple", "invoice"))
+
+    """
+
+    def __init__(self, spark: SparkSession, maker: IdMaker, names: Names | None = None) -> None:
+        self.maker = maker
+        self._names = names or Names()
+        secret = hashlib.sha256(_joined(maker.known_salt(), "spark").encode()).hexdigest()[:32]
+        # From Arrow, because rows of Python objects would become an RDD, and each use a Spark job.
+        self._one = spark.createDataFrame(pa.table({_SECRET: [secret]}))
+
+    def anchor(self, *cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
+        """Return a BIGINT column with the anchor of each record's tree: ``1 .. 2**62 - 1``.
+
+        ``MicroBatch.track`` derives anchors itself. The anchor is never null: null is a valid value
+        of a key column.
+
+        Args:
+            *cols: Columns of the record's natural key.
+            attempt: The attempt (INT). An anchor belongs to one attempt: a replay with the same
+                ``attempt`` would get the rest of the first attempt's tree.
+            source: The name of the source. Records of two sources may have the same key.
+
+        """
+        tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
+        tried = F.coalesce(tried.cast("int"), F.lit(0))
+        hashed = _sha(self._constant("anchor", source), [_part(tried), *_parts(cols)])
+        return _positive(hashed.bitwiseAND(F.lit(ANCHOR_MAX)))
+
+    def tuple_id(self, parent: str | Column, edge: str, *key: str | Column) -> Column:
+        """Return a BIGINT column with the id of a new message: ``1 .. 2**63 - 1``.
+
+        The id repeats only when the same message repeats. It is null if ``parent`` is null. In a
+        namespace with edges it carries the code of its edge.
+
+        Args:
+            parent: The id of the message that caused the new one; for a first message the anchor.
+            edge: The name of the edge that the message takes.
+            *key: Columns that distinguish several children of one parent on one edge.
+
+        Examples:
+            >>> acker.ack(df, batch_id, children=acker.ids.tuple_id("tuple", "invoice"))
+
+        """
+        return self.child(parent, edge, edge, key)
+
+    def child(
+        self, parent: str | Column, edge: str, way: str, key: Sequence[str | Column]
+    ) -> Column:
+        """Return :meth:`tuple_id` of a message on an edge; ``way`` replaces the edge's name."""
+        cause = (F.col(parent) if isinstance(parent, str) else parent).cast("bigint")
+        constant = self._constant("child" if key else "message", way)
+        return self._id(cause, constant, key, F.lit(self._code(edge)))
+
+    def with_children(
+        self,
+        df: DataFrame,
+        edge: str,
+        *,
+        key: Sequence[str | Column] = (),
+        column: str = "children",
+    ) -> DataFrame:
+        """Return the rows with the ids of the messages that they cause, one for each row.
+
+        For rows of ``format("acker")``. The column is a BIGINT for rows with ``anchor`` and
+        ``tuple``. For rows with ``anchors`` it is an array like it: the message belongs to all
+        trees of the row.
+
+        Args:
+            df: Rows with the ids of the messages that they came from.
+            edge: The name of the edge that the messages take.
+            key: Columns that distinguish several rows of one message on one edge.
+            column: The name of the new column.
+
+        Raises:
+            InvalidBatchError: A column of ids is missing or has the wrong type, or a column's name
+                is reserved.
+
+        Examples:
+            >>> done = acker.ids.with_children(joined, "invoice")
+            >>> rows = done.select("anchors", "children").writeStream.format("acker")
+
+        """
+        check_hidden(df)
+        if need_ids(df, self._names):
+            return self.children_of_many(df, column, edge, edge, key)
+        return df.withColumn(column, self.child(self._names.tuple, edge, edge, key))
+
+    def children_of_many(
+        self, df: DataFrame, column: str, edge: str, way: str, key: Sequence[str | Column]
+    ) -> DataFrame:
+        """Return rows of many inputs with the pairs (anchor, id) of one child each.
+
+        In each tree one id carries the code of the edge: that of the input with the least id. So
+        the XOR of the ids, which is the id of the child in that tree, has the code once.
+        """
+        code = self._code(edge)
+        name = self._names.anchors
+        df = df.withColumn(_SECRET, self._constant("child" if key else "message", way))
+
+        def made(pair: Column, carried: Column) -> Column:
+            id_ = self._id(pair["tuple"], F.col(_SECRET), key, carried)
+            return F.struct(pair["anchor"].alias("anchor"), id_.alias("tuple"))
+
+        if not code:
+            children = F.transform(name, lambda pair: made(pair, F.lit(0)))
+        else:
+            # Sorted by anchor and id. Each pair is compared with the one before it, because a
+            # search for the least id of each tree would take quadratic time in a large window.
+            pairs = F.array_sort(name)
+            shifted = F.concat(F.array(F.lit(None).cast(_PAIR)), pairs)
+            before = F.slice(shifted, 1, F.array_size(pairs))
+            children = F.zip_with(
+                pairs,
+                before,
+                lambda pair, last: made(
+                    pair,
+                    F.when(pair["anchor"].eqNullSafe(last["anchor"]), F.lit(0)).otherwise(code),
+                ),
+            )
+        return df.withColumn(column, children).drop(_SECRET)
+
+    def _id(
+        self, cause: Column, constant: Column, key: Sequence[str | Column], code: Column
+    ) -> Column:
+        hashed = (
+            _sha(constant, [_part(cause), *_parts(key)]) if key else F.xxhash64(cause, constant)
+        )
+        low = _positive(hashed.bitwiseAND(F.lit(self.maker.low)))
+        return F.when(cause.isNotNull(), low.bitwiseOR(code.cast("bigint")))
+
+    def _code(self, edge: str) -> int:
+        # In Spark each message has a named edge, also in a namespace that lists none.
+        return self.maker.code(edge) if self.maker.edges else 0
+
+    def _constant(self, *parts: str) -> Column:
+        """Return 32 hex digits that depend on the secret and these parts."""
+        # Spark computes it once, when it plans the subquery.
+        text = f"cast(X'{_joined(*parts).encode().hex()}' AS STRING)"
+        constant = self._one.selectExpr(f"left(sha2(concat({_SECRET}, {text}), 256), 32) AS c")
+        return constant.scalar()
+
+
+def _joined(*parts: str) -> str:
+    return "".join(f"{len(part.encode())}:{part}" for part in parts)
+
+
+def _sha(constant: Column, parts: Sequence[Column]) -> Column:
+    # A hash of 64 bits of the digest. XXH64 could be inverted, but nobody chooses what goes in.
+    return F.xxhash64(F.sha2(F.concat(constant, *parts), 256))
+
+
+def _parts(cols: Sequence[str | Column]) -> list[Column]:
+    """Return the inputs, each with its length: as one column if all are plain names."""
+    names = [c for c in cols if isinstance(c, str) and _PLAIN.fullmatch(c)]
+    if not cols or len(names) < len(cols):
+        return [_part(F.col(c) if isinstance(c, str) else c) for c in cols]
+    # One call into the JVM instead of some ten for each column.
+    texts = [f"cast(`{name}` AS STRING)" for name in names]
+    sized = (f"coalesce(concat(octet_length({t}), ':', {t}), '-')" for t in texts)
+    return [F.expr(f"concat({', '.join(sized)})")]
+
+
+def _part(column: Column) -> Column:
+    # xxhash64 ignores nulls and hashes 0.0 and -0.0 alike; their texts are distinct.
+    text = column.cast("string")
+    sized = F.concat(F.octet_length(text).cast("string"), F.lit(":"), text)
+    return F.coalesce(sized, F.lit("-"))
+
+
+def _positive(hashed: Column) -> Column:
+    return F.greatest(hashed, F.lit(1).cast("bigint"))

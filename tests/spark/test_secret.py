@@ -1,0 +1,119 @@
+"""The salt, and what is derived from it, is shown in no plan, event log, log or checkpoint."""
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from acker_redis.spark import BoltWriter, FileQueue, Ids, TrackWriter
+from acker_redis.spark.ids import _SECRET
+from tests.spark.conftest import MakeSparkAcker
+from tests.spark.faults.conftest import MakeCase, make_case
+from tests.spark.faults.stage import Stage
+from tests.spark.faults.work import COLUMNS, TASK, Case
+
+__all__ = ["make_case"]
+Write = Callable[[DataFrame, int], None]
+MODES = ("simple", "extended", "codegen", "cost", "formatted")
+
+
+def secrets_of(ids: Ids, *ways: tuple[str, ...]) -> set[str]:
+    """Return the salt, its digest in the JVM, and the constants of some derivations."""
+    [digest] = ids._one.collect()
+    constants = [ids._one.select(ids._constant(*way)).collect()[0][0] for way in ways]
+    found = {ids.maker.salt, digest[_SECRET], *constants}
+    assert len(found) == 2 + len(ways)
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in found)
+    return found
+
+
+def explained(df: DataFrame) -> str:
+    with redirect_stdout(io.StringIO()) as out:
+        for mode in MODES:
+            df.explain(mode)
+    return out.getvalue()
+
+
+def test_plans_show_no_secret(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+    acker = make_spark_acker({"edges": ("e",)})
+    ids, df = acker.ids, spark.range(3).withColumn("k", F.lit("key"))
+    pair = F.struct(F.col("id").alias("anchor"), F.col("id").alias("tuple"))
+    many = df.withColumn("anchors", F.array(pair))
+    children = [ids.tuple_id("id", "e"), ids.tuple_id("id", "e", "k")]
+    plans = [
+        df.select(ids.anchor("id", source="s"), *children),
+        ids.with_children(many, "e"),
+        ids.with_children(many, "other", key=["k"]),
+        df.where(ids.tuple_id("id", "e") > 0).groupBy(ids.anchor("id")).count(),
+        ids._one,
+    ]
+    shown = "".join(explained(plan) for plan in plans)
+    assert "scalar-subquery" in shown
+    hidden = secrets_of(ids, ("anchor", "s"), ("anchor", ""), ("message", "e"), ("child", "e"))
+    assert [each for each in hidden if each in shown] == []
+    shown = "".join([repr(ids), repr(acker), repr(acker.__dict__), repr(acker.memory.__dict__)])
+    assert [each for each in hidden if each in shown] == []
+
+
+def run(spark: SparkSession, case: Case) -> dict[str, list[str]]:
+    """Run a source and a bolt on streams; return the secrets of its ids."""
+    acker = case.acker(spark)
+    rows = spark.range(50).withColumn("sid", F.concat(F.lit("r"), F.col("id").cast("string")))
+    case.queue("in").write(rows.withColumnRenamed("id", "i"), "in", 0)
+    tracked, done = case.queue("tracked"), case.queue("done")
+
+    def stream(queue: FileQueue, schema: str, name: str, write: Write) -> None:
+        writer = queue.read_stream(spark, schema).writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", str(case.folder / f"checkpoint-{name}"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    source = TrackWriter(acker, TASK, {"e": tracked}, source_id="sid", query_id="source")
+    stream(case.queue("in"), "i BIGINT, sid STRING", "source", source)
+
+    def process(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.withColumn("k", F.col("i").cast("string"))
+
+    bolt = BoltWriter(acker, process, {"e": done}, key=["k"], query_id="bolt")
+    stream(tracked, COLUMNS, "bolt", bolt)
+    read = done.read(spark, COLUMNS).withColumn("kid", acker.ids.tuple_id("tuple", "e"))
+    acker.ack(read, 0, children="kid", query_id="row")
+    assert acker.client.status().counters["tracked"] == 50
+    explained(read)
+    ways = (("anchor", TASK), ("message", "e"), ("child", "e@bolt/0"))
+    return {"secrets": sorted(secrets_of(acker.ids, *ways))}
+
+
+def found_in(folder: Path, secrets: list[str]) -> list[str]:
+    """Return the files that contain one of the secrets."""
+    wanted = [each.encode() for each in secrets]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files if any(each in path.read_bytes() for each in wanted)]
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_event_log_and_log_and_checkpoint_show_no_secret(
+    make_case: MakeCase, tmp_path: Path, mode: str
+) -> None:
+    """Spark logs at level INFO, and keeps an event log."""
+    case, _ = make_case(2, "loose", mode=mode)
+    events = tmp_path / "events"
+    events.mkdir()
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.log.level": "INFO",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.codegen.comments": "true",
+    }
+    with Stage(tmp_path / "stage", conf=conf) as stage:
+        secrets = stage.run(run, case)["secrets"]
+        assert found_in(tmp_path, secrets) == []
+        assert found_in(events, ["scalar-subquery"]), "the search works"
+        assert "INFO" in stage.log.read_text()

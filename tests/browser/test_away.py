@@ -105,8 +105,10 @@ def test_failed_panel_does_not_affect_others(make_load: MakeLoad, open_page: Ope
 
     def break_off(route: Route) -> None:
         if any(f"/{part}" in route.request.url for part in broken):
-            problem = {"title": "It broke", "detail": "a bug, say", "status": 500}
-            route.fulfill(status=500, body=json.dumps(problem))
+            # The page repeats no request that was refused, so the button stays until it is clicked.
+            status = 400 if "/trees" in route.request.url else 500
+            problem = {"title": "It broke", "detail": "a bug, say", "status": status}
+            route.fulfill(status=status, body=json.dumps(problem))
         else:
             route.continue_()
 

@@ -105,7 +105,8 @@ def test_failed_request_for_waits_is_shown_in_its_panel(
 
     def answer(route: Route) -> None:
         if broken:
-            route.fulfill(status=502, json={"title": "Redis refused", "detail": "no rights"})
+            # The page repeats no request that was refused, so the button stays until it is clicked.
+            route.fulfill(status=403, json={"title": "Forbidden", "detail": "no rights"})
         else:
             route.continue_()
 

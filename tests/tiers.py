@@ -68,12 +68,14 @@ class Budget:
     """Histories in which the reference is rolled back."""
     seeds: int
     """Histories of the simulator."""
+    trees: int
+    """Random trees with dropped messages."""
 
 
 BUDGETS = {
-    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=40),
-    FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200),
-    NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000),
+    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=40, trees=1_000),
+    FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200, trees=10_000),
+    NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000, trees=100_000),
 }
 EXAMPLES = {QUICK: 15, FULL: 100, NIGHTLY: 1_000}
 """Hypothesis examples of a property test that does not ask for a share of them."""

@@ -45,8 +45,9 @@ def explain(
     A message is unaccounted for if it was announced and not acked, or acked and never announced:
     the worker that sent it died before its own row was applied.
 
-    The answer is never a guess. With up to some 35 messages a tree, every set is found; with more,
-    sets of a few. The source of the method is named in :mod:`acker_redis.missing.gf2`.
+    The answer is never a guess. With up to some 35 messages a tree, every set is found; with up to
+    some 65, sets of up to eight; with up to 2048, of up to three; with more, of up to two. The
+    source of the method is named in :mod:`acker_redis.missing.gf2`.
 
     Args:
         residuals: Residuals by anchor; or outcomes, of which only expired ones count.
@@ -62,10 +63,12 @@ def explain(
     """
     if not isinstance(residuals, Mapping):
         residuals = {o.anchor: o.residual for o in residuals if o.reason == "expired"}
+    # Integers of numpy are no Python integers: they have no bit_length().
+    residuals = {int(anchor): int(residual) for anchor, residual in residuals.items()}
     ids: dict[int, dict[int, None]] = {anchor: {} for anchor in residuals}
     for anchor, tuple_id in messages:
         if anchor in ids:
-            ids[anchor][tuple_id] = None
+            ids[anchor][int(tuple_id)] = None
     bits = EDGE_BIT if edges else 63
     return {
         anchor: explain_tree(residual, tuple(ids[anchor]), bits)

@@ -13,8 +13,10 @@ from math import comb, log2
 
 CERTAIN = 20
 """An answer must be less likely than 2^-20 to be a coincidence."""
+MAX_FREE = 10
+"""Most candidates that depend on others for which all sets are compared: 1024 sets."""
 MAX_SMALL = 3
-"""Largest set that the search for small sets finds."""
+"""Largest set that the search for small sets finds, if more candidates depend on others."""
 MAX_PAIRS = 2048
 """Most candidates for which sets of three are searched: two million pairs."""
 
@@ -38,8 +40,8 @@ def solve(residual: int, ids: Sequence[int], bits: int) -> Sets:
         bits: How many bits of an id are random: 63, or 55 in a namespace with edges.
 
     Returns:
-        The one set, if no other set of candidates has this XOR, or if it is the only one of up to
-        three, and in both cases a coincidence is less likely than 2^-20.
+        The one set of candidates that has this XOR and is so small that a coincidence is less
+        likely than 2^-20. With many candidates only sets of up to three are searched.
 
     Examples:
         >>> solve(5 ^ 9, [5, 6, 9, 80], bits=63).found
@@ -48,15 +50,15 @@ def solve(residual: int, ids: Sequence[int], bits: int) -> Sets:
         Sets(found=None, several=False)
 
     """
-    found, several = _eliminate(residual, ids)
+    found, zeros = _eliminate(residual, ids)
     if found is None:
         return Sets(None)
-    if not several:
-        return Sets(found if is_certain(len(ids), len(found), bits) else None, several=True)
-    small = _small_sets(residual, ids)
-    if len(small) == 1 and is_certain(len(ids), MAX_SMALL, bits):
-        return Sets(small[0])
-    return Sets(None, several=True)
+    if len(zeros) > MAX_FREE:
+        sets = _small_sets(residual, ids)
+    else:
+        sets = [_positions(members) for members in _all_sums(found, zeros)]
+    certain = [members for members in sets if is_certain(len(ids), len(members), bits)]
+    return Sets(certain[0]) if len(certain) == 1 else Sets(None, several=True)
 
 
 def is_certain(candidates: int, size: int, bits: int) -> bool:
@@ -69,23 +71,22 @@ def is_certain(candidates: int, size: int, bits: int) -> bool:
     return log2(sets or 1) <= bits - CERTAIN
 
 
-def _eliminate(residual: int, ids: Sequence[int]) -> tuple[tuple[int, ...] | None, bool]:
-    """Return a set whose XOR is the residual, or None, and whether there are others.
+def _eliminate(residual: int, ids: Sequence[int]) -> tuple[int | None, list[int]]:
+    """Return a set whose XOR is the residual, or None; and sets whose XOR is 0, a basis of all.
 
-    Gaussian elimination; a vector is kept with the set of candidates of which it is the XOR.
+    Gaussian elimination; a vector is kept with the set of candidates of which it is the XOR. Bit k
+    of a set stands for candidate k.
     """
     basis: dict[int, tuple[int, int]] = {}
-    dependent = False
+    zeros = []
     for position, id_ in enumerate(ids):
         vector, members = _reduced(id_, 1 << position, basis)
         if vector:
             basis[vector.bit_length()] = vector, members
         else:
-            dependent = True
+            zeros.append(members)
     rest, members = _reduced(residual, 0, basis)
-    if rest:
-        return None, False
-    return tuple(k for k in range(len(ids)) if members >> k & 1), dependent
+    return (None if rest else members), zeros
 
 
 def _reduced(vector: int, members: int, basis: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -93,6 +94,18 @@ def _reduced(vector: int, members: int, basis: dict[int, tuple[int, int]]) -> tu
         vector ^= pivot[0]
         members ^= pivot[1]
     return vector, members
+
+
+def _all_sums(one: int, zeros: Sequence[int]) -> list[int]:
+    """Return all sets with the same XOR as ``one``."""
+    sums = [one]
+    for zero in zeros:
+        sums += [members ^ zero for members in sums]
+    return sums
+
+
+def _positions(members: int) -> tuple[int, ...]:
+    return tuple(k for k in range(members.bit_length()) if members >> k & 1)
 
 
 def _small_sets(residual: int, ids: Sequence[int]) -> list[tuple[int, ...]]:

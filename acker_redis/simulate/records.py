@@ -43,7 +43,7 @@ class Pending:
     odd: frozenset[int] = frozenset()
     """Messages that this record saw processed an odd number of times."""
     links: frozenset[Link] = frozenset()
-    """Links whose edge ids it has seen an odd number of times: what is unaccounted for."""
+    """Links whose edge ids it has seen an odd number of times: they are unaccounted for."""
     twice: bool = False
     """Whether a message was processed twice in this record: then it can only expire."""
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from acker_redis.aio.client import AsyncAcker
-from acker_redis.errors import AckerError, ClosedError
+from acker_redis.errors import ClosedError
 from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
@@ -33,7 +33,8 @@ class AsyncBolt:
     Args:
         sink: An :class:`AsyncProducer`, or an object with its ``add(rows, wait=True)``.
         ids: Makes the ids of emitted messages; by default those of the sink's acker, which
-            ``async with`` reads when the first block begins.
+            ``async with`` reads when the first block begins, and from time to time. Before that ids
+            have no code, and ``key=`` is refused.
 
     Raises:
         ConfigError: ``sink`` has no ``add`` that is a coroutine function.
@@ -227,8 +228,7 @@ class AsyncHandle:
             )
         if self._acker:
             # Without an answer the ids have no code, and key= is refused; all else works.
-            with suppress(AckerError):
-                await self._acker.ids()
+            await self._acker.fresh_ids()
         return self
 
     async def __aexit__(

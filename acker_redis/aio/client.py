@@ -1,6 +1,7 @@
 """The asyncio client of one namespace."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ from acker_redis.flows.namespace import Flows
 from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.id_maker import PLAIN, IdMaker
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.transport.connect import connect_async
@@ -78,9 +79,15 @@ class AsyncAcker:
 
     async def ids(self) -> IdMaker:
         """Return what makes the ids of this namespace; see :attr:`Acker.ids`."""
-        if self.flows.ids is PLAIN:
+        if not (await self.fresh_ids()).was_read:
             await self.connection.drive(self.flows.config(fresh=True))
         return self.flows.ids
+
+    async def fresh_ids(self) -> IdMaker:
+        """Return :meth:`ids`, or, while Redis does not answer, the last that is known."""
+        if time.monotonic() < self.flows.ids_due:
+            return self.flows.ids
+        return await self.connection.drive(self.flows.fresh_ids())
 
     async def configure(
         self,

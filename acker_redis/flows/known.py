@@ -1,14 +1,21 @@
 """A cache of a namespace's configuration, and its reshard if one is in progress. No I/O."""
 
 import time
+from contextlib import suppress
 
+from acker_redis.errors import AckerError
 from acker_redis.flows.steps import Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.id_maker import PLAIN, IdMaker
+from acker_redis.protocol.id_maker import UNKNOWN, IdMaker
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.reshard import Reshard
+
+IDS_LAST = 10.0
+"""Seconds for which edges and salt are used before they are read again."""
+IDS_RETRY = 2.0
+"""Seconds until the next attempt to read them, if Redis has not answered."""
 
 
 class Known:
@@ -22,8 +29,11 @@ class Known:
 
         None before the first read, or after an error that outdates it.
         """
-        self.ids: IdMaker = PLAIN
-        """Makes the ids of the namespace; right once the configuration was read."""
+        self.ids: IdMaker = UNKNOWN
+        """Makes the ids of the namespace, as last read."""
+        self.ids_due = 0.0
+        """When to read edges and salt again, on the ``time.monotonic`` clock: the namespace may have
+        been dropped, or lost, and created again with others."""
         self.reshard: Reshard | None = None
         """The reshard that was in progress at the last read; None if there was none."""
 
@@ -45,10 +55,24 @@ class Known:
 
     def note(self, status: ShardStatus) -> None:
         """Keep what shard 0 says of the namespace."""
-        ids = IdMaker(status.config.edges, status.salt)
+        ids = IdMaker(status.config.edges, status.salt.reveal())
         if ids != self.ids:  # one that was kept remembers what it has logged
             self.ids = ids
+        self.ids_due = time.monotonic() + IDS_LAST
         self.known, self.reshard = status.config, status.reshard
+
+    def fresh_ids(self) -> Flow[IdMaker]:
+        """Return what makes the ids, at most ``IDS_LAST`` seconds old if Redis answers.
+
+        It makes one attempt and raises nothing: while Redis is away, bolts go on with what they
+        know, and do not wait for each message.
+        """
+        if time.monotonic() >= self.ids_due:
+            with suppress(AckerError):
+                yield from self._read_config(0.0)
+            if time.monotonic() >= self.ids_due:
+                self.ids_due = time.monotonic() + IDS_RETRY
+        return self.ids
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:
         """Return the keys of all shards."""

@@ -54,7 +54,7 @@ class Flows(Applies, Browses):
             reply = yield from run_until(commands.create(keys, config, salt), self._deadline())
             new, salt = commands.parse_create(reply)
             created.append(new)
-        self.known, self.ids = config, IdMaker(config.edges, salt)
+        self.known, self.ids, self.ids_due = config, IdMaker(config.edges, salt), 0.0
         return any(created)
 
     def track_block(
@@ -160,7 +160,7 @@ class Flows(Applies, Browses):
     def _salt(self, keys: ShardKeys) -> Flow[str]:
         """Return the salt of a shard; '' if the shard does not exist."""
         try:
-            return (yield from self._shard_status(keys)).salt
+            return (yield from self._shard_status(keys)).salt.reveal()
         except NamespaceNotFoundError:
             return ""
 

@@ -88,6 +88,7 @@ from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.reshard import Reshard
+from acker_redis.protocol.secret import Secret
 
 LONGEST_PAUSE = 0.25
 """Longest pause between two looks at the shards, in seconds; plus one millisecond per shard."""
@@ -166,7 +167,7 @@ class Resharding:
         if first.config.shards != self._shards:
             if reshard is None:
                 reshard = Reshard(first.config.shards, self._shards)
-                yield from self._check(reshard)
+                yield from self._check(reshard, first.salt)
             yield from self._close(reshard)
             yield from self._drain(reshard, range(reshard.source))
             yield from self._decide(reshard)
@@ -243,7 +244,7 @@ class Resharding:
         first = yield from status_of(self._flows, 0)
         created = replace(first.config, shards=reshard.target)
         for shard in range(reshard.source, reshard.target):
-            yield from self._make(shard, created, first.salt)
+            yield from self._make(shard, created, first.salt.reveal())
         everyone = range(max(reshard.source, reshard.target))
         yield from share_lanes(self._flows, everyone, range(reshard.target))
         # Removed shards get the new number, too: then they refuse every row.
@@ -283,7 +284,7 @@ class Resharding:
         for shard in missing:
             yield from remove(flows, shard)
             keys = ShardKeys(flows.namespace, shard)
-            yield from run_again(flows, commands.create(keys, config, first.salt))
+            yield from run_again(flows, commands.create(keys, config, first.salt.reveal()))
         # Only these shards: all others hold their own fences.
         raised = [*missing, *(state.shard for state in outdated)]
         if raised:
@@ -334,7 +335,7 @@ class Resharding:
             yield from run_again(flows, commands.drop(keys, 0, last=False, reshard=reshard))
         yield from remove(flows, shard)
 
-    def _check(self, reshard: Reshard) -> Flow[None]:
+    def _check(self, reshard: Reshard, salt: Secret) -> Flow[None]:
         """Raise ReshardError before step 1 if the reshard could not be completed."""
         flows = self._flows
         for shard in range(1, min(reshard.source, reshard.target)):
@@ -347,8 +348,9 @@ class Resharding:
             )
         for keys in keys_of(flows, range(reshard.source, reshard.target)):
             # A shard with the target number was created by an earlier run of this reshard, before a
-            # failover set shard 0 back.
-            ours = (yield Ask(("HGET", keys.meta, "shards"))) == b"%d" % reshard.target
+            # failover set shard 0 back. One with another salt is of an earlier namespace.
+            has = yield Ask(("HMGET", keys.meta, "shards", "salt"))
+            ours = has == [b"%d" % reshard.target, salt.reveal().encode()]
             if ours or not (yield Ask(("EXISTS", keys.meta, keys.dropping))):
                 continue
             raise ReshardError(

@@ -14,6 +14,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.secret import Secret
 
 MAX_TAKE = 64
 """Maximum ids of stream entries per call of ``take``."""
@@ -25,7 +26,7 @@ class Call:
 
     script: str
     keys: tuple[str, str]
-    args: tuple[str | bytes | int, ...]
+    args: tuple[str | bytes | int, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,8 @@ class ShardStatus:
     odd: dict[str, int] = field(default_factory=dict)
     """Expired trees by the edges on which an odd number of their messages is missing: name of the
     edge, or "" for none of the named ones, to number. Empty in a namespace without edges."""
-    salt: str = field(default="", repr=False)
-    """The secret from which ids are derived; it must not be shown."""
+    salt: Secret = Secret("")
+    """The secret from which ids are derived."""
 
     @property
     def lag_ms(self) -> int:
@@ -330,7 +331,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         ticks=int(meta.get("ticks", 0)),
         latency=Latency.from_meta(meta),
         odd=_odd(meta, config.edges),
-        salt=meta["salt"],
+        salt=Secret(meta["salt"]),
     )
 
 

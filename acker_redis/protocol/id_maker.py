@@ -40,19 +40,22 @@ class IdMaker:
     """Names of the edges, in the order of the configuration."""
     salt: str = field(default="", repr=False)
     """The secret of the namespace; '' if it is unknown."""
+    was_read: bool = field(default=True, repr=False)
+    """Whether the configuration of the namespace is known. Until then ids are those of a namespace
+    with edges, and have no code: such ids are right in any namespace."""
     _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
     def low(self) -> int:
         """Mask of the bits of an id that are random or derived."""
-        return _LOW if self.edges else TUPLE_MAX
+        return _LOW if self.edges or not self.was_read else TUPLE_MAX
 
     def code(self, edge: str) -> int:
         """Return the bit of an edge in the ids of its messages.
 
         It is 0 for '', and for an edge that the namespace does not list, which is logged once.
         """
-        if not edge:
+        if not edge or not self.was_read:
             return 0
         try:
             return 1 << EDGE_BIT + self.edges.index(edge)
@@ -92,6 +95,11 @@ class IdMaker:
 
     def known_salt(self) -> str:
         """Return the salt; raise ConfigError if it is unknown."""
+        if not self.was_read:
+            raise ConfigError(
+                "a derived id needs the salt of its namespace, which could not be read from Redis "
+                "yet; with asyncio, process the message in an `async with` block"
+            )
         if not self.salt:
             raise ConfigError(
                 "a derived id needs the salt of its namespace: pass ids=acker.ids, or use a Bolt "
@@ -102,6 +110,8 @@ class IdMaker:
 
 PLAIN = IdMaker()
 """For a namespace without edges; it draws ids only."""
+UNKNOWN = IdMaker(was_read=False)
+"""For a namespace whose configuration is not known yet."""
 
 
 def draw(count: int) -> list[int]:

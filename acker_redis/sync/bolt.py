@@ -43,8 +43,9 @@ class Bolt:
 
     Args:
         sink: A :class:`Producer`, or an object with its ``add(rows, wait=True)``.
-        ids: Makes the ids of emitted messages; by default the sink's ``acker.ids``, which reads the
-            configuration when the first id is needed.
+        ids: Makes the ids of emitted messages; by default those of the sink's ``acker``, which
+            reads the configuration when the first id is needed, and from time to time. A sink of
+            your own, in a namespace with edges, needs ``ids=acker.ids``.
 
     Raises:
         ConfigError: ``sink`` has no ``add``, or an ``add`` that must be awaited.
@@ -66,7 +67,7 @@ class Bolt:
         check_sink(sink, "a Bolt", awaited=False)
         self._sink = sink
         acker = getattr(sink, "acker", None)
-        self._ids: Ids = ids or ((lambda: acker.ids) if isinstance(acker, Acker) else PLAIN)
+        self._ids: Ids = ids or (acker.fresh_ids if isinstance(acker, Acker) else PLAIN)
 
     def process(self, *inputs: str | MessageId) -> "Handle":
         """Begin to process a message, or several messages together; return a handle for ``with``.

@@ -1,6 +1,7 @@
 """The synchronous client of one namespace."""
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from acker_redis.flows.namespace import Flows
 from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.id_maker import PLAIN, IdMaker
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.sync.connection import Connection
@@ -108,7 +109,8 @@ class Acker:
     def ids(self) -> IdMaker:
         """What makes the ids of this namespace: its edges, and the secret for derived ids.
 
-        The configuration is read from Redis once.
+        They are read from Redis, and again after ten seconds, because the namespace may have been
+        dropped and created again.
 
         Raises:
             NamespaceNotFoundError: The namespace does not exist.
@@ -121,9 +123,18 @@ class Acker:
             True
 
         """
-        if self.flows.ids is PLAIN:
+        if not self.fresh_ids().was_read:
             self.connection.drive(self.flows.config(fresh=True))
         return self.flows.ids
+
+    def fresh_ids(self) -> IdMaker:
+        """Return :attr:`ids`, or, while Redis does not answer, the last that is known.
+
+        It raises nothing and waits for one reply at most, so that bolts work on.
+        """
+        if time.monotonic() < self.flows.ids_due:
+            return self.flows.ids
+        return self.connection.drive(self.flows.fresh_ids())
 
     def configure(
         self,

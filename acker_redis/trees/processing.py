@@ -213,12 +213,12 @@ class Processing:
             True
 
         """
-        code = self._maker().code(edge)
+        maker = self._maker()
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
-            return self._only_child(code)
+            return self._only_child(maker, edge)
         places = range(len(self.inputs)) if inputs is None else self._chosen(inputs)
         parents = [(self, place) for place in places if self.inputs[place]]
-        return _emit([self], parents, key, code)
+        return _emit([self], parents, key, maker, edge)
 
     def acked(self) -> list[Row]:
         """Close the messages as processed, and return the rows to send.
@@ -295,13 +295,14 @@ class Processing:
         with self._lock:
             self._state = _BEFORE[self._state]
 
-    def _only_child(self, code: int) -> MessageId:
+    def _only_child(self, maker: IdMaker, edge_name: str) -> MessageId:
         """As :func:`_emit`, but faster, for the usual case of one input and no key."""
         with self._lock:
             self._check_open()
             if not self._drawn:
-                self._drawn = self._maker().draw(DRAWN)
-            edge = self._drawn.pop() | code
+                self._drawn = maker.draw(DRAWN)
+            # The ids may have been drawn before the configuration was read.
+            edge = self._drawn.pop() & maker.low | maker.code(edge_name)
             self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
 
@@ -458,19 +459,20 @@ def emit_from(*processings: Processing, key: str | None = None, edge: str = "") 
         (one, place) for one in processings for place, given in enumerate(one.inputs) if given
     ]
     maker = processings[0]._maker() if processings else PLAIN
-    return _emit(processings, parents, key, maker.code(edge))
+    return _emit(processings, parents, key, maker, edge)
 
 
 def _emit(
     ones: Sequence[Processing],
     parents: Sequence[tuple[Processing, int]],
     key: str | None,
-    code: int,
+    maker: IdMaker,
+    edge_name: str,
 ) -> MessageId:
     """Add an edge to each parent (an input of a processing); return the child's id."""
     for one in ones:
         one._check_open()
-    maker = ones[0]._maker() if ones else PLAIN
+    code = maker.code(edge_name)
     inputs = [one.inputs[place] for one, place in parents]
     edges, ids = _child(inputs, key, maker)
     carried = _carriers(inputs) if code else [()] * len(inputs)
@@ -541,7 +543,8 @@ def _first_ids(
 def in_bulk() -> Callable[[int], list[int]]:
     """Return a ``draw`` for :func:`emit` that is faster for many trees emitted at once.
 
-    Discard it after the last of these trees, so that a fork or snapshot cannot repeat its ids.
+    Discard it after the last of these trees, so that a fork or snapshot cannot repeat its ids. Not
+    thread-safe.
 
     >>> draw = in_bulk()
     >>> trees = [emit(source_id, draw=draw) for source_id in ("order-1", "order-2")]

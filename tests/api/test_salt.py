@@ -19,7 +19,7 @@ from tests.support import fail, tick, track
 
 
 def salt_of(acker: Acker) -> str:
-    salt = acker.status().shards[0].salt
+    salt = acker.status().shards[0].salt.reveal()
     assert len(salt) == 32
     return salt
 

@@ -1,7 +1,11 @@
 """The client: creating, applying, status, and errors that help."""
 
+import json
 import socket
+import time
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -19,10 +23,14 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
+from acker_redis.flows import known
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, RESERVED, ShardKeys
+from acker_redis.sync import client as client_module
+from acker_redis.sync.bolt import Bolt
 from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from acker_redis.transport import urls
 from tests.conftest import MakeAcker
 
@@ -63,7 +71,7 @@ def test_a_lost_shard_gets_the_salt_of_the_others(make_any_acker: MakeAcker, los
     salt = acker.ids.salt
     acker.connection.client.delete(ShardKeys(acker.namespace, lost).meta)
     assert acker.create(acker.config)
-    assert {shard.salt for shard in acker.status().shards} == {salt}
+    assert {shard.salt.reveal() for shard in acker.status().shards} == {salt}
     assert acker.ids.salt == salt
 
 
@@ -71,7 +79,44 @@ def test_each_namespace_has_its_own_salt_on_all_shards(make_any_acker: MakeAcker
     one, other = make_any_acker(shards=2), make_any_acker()
     assert len({shard.salt for shard in one.status().shards}) == 1
     assert one.ids.salt != other.ids.salt
-    assert one.ids.salt not in repr(one.ids) + repr(one.status()) + str(one.status().shards)
+    status = one.status()
+    call = commands.create(ShardKeys("a", 0), AckerConfig(), one.ids.salt)
+    shown = [one.ids, status, status.shards, asdict(status), call, [*map(asdict, status.shards)]]
+    assert one.ids.salt not in repr(shown)
+    with pytest.raises(TypeError):
+        json.dumps(asdict(status), default=None)
+
+
+def test_ids_follow_a_namespace_that_is_created_again(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the old salt, two bolts would derive different ids for one message: a false ack."""
+    acker = make_any_acker(edges=("mill", "shop"))
+    bolt = Bolt(Producer(acker))
+    before = bolt.process("7:40").emit(key="k", edge="mill")
+    with Acker.from_url(any_server.url, acker.namespace) as other:
+        other.drop()
+        other.create(AckerConfig(tick_ms=3_600_000, edges=("shop", "mill")))
+        fresh = Bolt(Producer(other)).process("7:40").emit(key="k", edge="mill")
+    assert fresh != before
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + known.IDS_LAST)
+    monkeypatch.setattr(known, "time", clock)
+    monkeypatch.setattr(client_module, "time", clock)
+    assert bolt.process("7:40").emit(key="k", edge="mill") == fresh
+
+
+def test_bolt_works_while_redis_is_away() -> None:
+    """Ids that are made before the configuration was read have no code; derived ids need it."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        acker = Acker.from_url(f"redis://127.0.0.1:{closed.getsockname()[1]}", "away")
+        t = Bolt(Producer(acker)).process("7:40")
+        ids = [t.emit(edge="mill")[7] for _ in range(20)]
+        assert max(ids) < 1 << 55
+        with pytest.raises(ConfigError, match="could not be read from Redis yet"):
+            t.emit(key="k")
+        with pytest.raises(RedisUnavailableError):
+            Acker.from_url(f"redis://127.0.0.1:{closed.getsockname()[1]}", "away", retry_for=0).ids
 
 
 def test_unknown_namespace(any_server: EmbeddedRedis) -> None:

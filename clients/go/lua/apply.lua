@@ -260,12 +260,13 @@ local conf_deadline, conf_tick, conf_ticked = conf[15], conf[16], conf[17]
 -- now, as 4 bytes can hold them.
 local moved_to
 do
-  local deadline_ms, tick_ms = tonumber(conf_deadline or 0), tonumber(conf_tick)
-  -- The next tick that is on time. The clock may have gone back since the last tick.
-  local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
+  local deadline_ms = tonumber(conf_deadline or 0)
 
   function moved_to(from_bucket, first)
     if deadline_ms == 0 then return current, false end
+    local tick_ms = tonumber(conf_tick)
+    -- The next tick that is on time. The clock may have gone back since the last tick.
+    local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
     -- The bucket of age a expires with tick buckets - a from now, and the first tick that is not
     -- before the deadline must be that one or a later one.
     local ticks = math.max(1, 1 + math.ceil((first + deadline_ms - next_ms) / tick_ms))

@@ -259,12 +259,13 @@ local conf_deadline, conf_tick, conf_ticked = conf[14], conf[15], conf[16]
 -- now, as 4 bytes can hold them.
 local moved_to
 do
-  local deadline_ms, tick_ms = tonumber(conf_deadline or 0), tonumber(conf_tick)
-  -- The next tick that is on time. The clock may have gone back since the last tick.
-  local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
+  local deadline_ms = tonumber(conf_deadline or 0)
 
   function moved_to(from_bucket, first)
     if deadline_ms == 0 then return current, false end
+    local tick_ms = tonumber(conf_tick)
+    -- The next tick that is on time. The clock may have gone back since the last tick.
+    local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
     -- The bucket of age a expires with tick buckets - a from now, and the first tick that is not
     -- before the deadline must be that one or a later one.
     local ticks = math.max(1, 1 + math.ceil((first + deadline_ms - next_ms) / tick_ms))
@@ -570,7 +571,7 @@ for _, item in ipairs(work) do
       call('RENAME', item.result, item.key)
     end
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
-    if not item.header or item.to ~= item.bucket or item.first + item.last < tonumber(conf_ticked)
+    if not item.header or item.to ~= item.bucket or item.first + item.last < tonumber(conf_ticked or 0)
       or item.capped ~= (byte(item.header, 11) > 0) then
       local list = puts[item.to]
       list[#list + 1] = item.id

@@ -37,8 +37,9 @@ class Outcome:
     why: str
     """The reason that the bolt gave when it failed the tree, or ''."""
     cause: Cause = ""
-    """Of an expired tree: ``idle``, no row came for long enough; or ``deadline``, although rows may
-    still have come. Otherwise ''."""
+    """Of an expired tree: ``deadline``, if it had reached its deadline; or ``idle``: its N ticks were
+    over, counted from its last row with ``refresh="update"``, from its first row with ``never``.
+    Otherwise ''."""
     residual: int = 0
     """Of an expired tree: its checksum, the XOR of the ids of its outstanding messages. If one
     message is missing, this is its id. 0 if it is unknown."""

@@ -24,10 +24,10 @@ class Explanation:
     """
 
     found: Found
-    """``found``: the XOR of ``ids`` is the residual, and no other set of messages fits. ``none``:
-    no set of the given messages fits, so a missing one is not among them. ``several``: more than
-    one set fits, or there are too many messages to tell. ``unknown``: the verdict has no
-    residual."""
+    """``found``: the XOR of ``ids`` is the residual, which is no coincidence, and no other set of
+    messages that is as likely fits. ``none``: no set of the given messages fits, so a missing one
+    is not among them. ``several``: more than one set fits, or there are too many messages to tell.
+    ``unknown``: the verdict has no residual."""
     ids: tuple[int, ...]
     """Tuple ids of the messages, in the order in which they were given."""
     messages: int
@@ -67,7 +67,7 @@ def explain(
     residuals = {int(anchor): int(residual) for anchor, residual in residuals.items()}
     ids: dict[int, dict[int, None]] = {anchor: {} for anchor in residuals}
     for anchor, tuple_id in messages:
-        if anchor in ids:
+        if anchor in ids and tuple_id:  # 0 is no id, and would be in any set
             ids[anchor][int(tuple_id)] = None
     bits = EDGE_BIT if edges else 63
     return {

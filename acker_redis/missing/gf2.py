@@ -17,8 +17,8 @@ MAX_FREE = 10
 """Most candidates that depend on others for which all sets are compared: 1024 sets."""
 MAX_SMALL = 3
 """Largest set that the search for small sets finds, if more candidates depend on others."""
-MAX_PAIRS = 2048
-"""Most candidates for which sets of three are searched: two million pairs."""
+MAX_PAIRS = 512
+"""Most candidates for which sets of three are searched: 130,000 pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def solve(residual: int, ids: Sequence[int], bits: int) -> Sets:
 
     Args:
         residual: The XOR to explain; not 0.
-        ids: The candidates, all different.
+        ids: The candidates, all different, none of them 0.
         bits: How many bits of an id are random: 63, or 55 in a namespace with edges.
 
     Returns:
@@ -50,13 +50,17 @@ def solve(residual: int, ids: Sequence[int], bits: int) -> Sets:
         Sets(found=None, several=False)
 
     """
-    found, zeros = _eliminate(residual, ids)
-    if found is None:
-        return Sets(None)
-    if len(zeros) > MAX_FREE:
+    if len(ids) > 63 + MAX_FREE:
+        # More candidates than bits: some set fits any residual, so elimination says nothing.
         sets = _small_sets(residual, ids)
     else:
-        sets = [_positions(members) for members in _all_sums(found, zeros)]
+        found, zeros = _eliminate(residual, ids)
+        if found is None:
+            return Sets(None)
+        if len(zeros) > MAX_FREE:
+            sets = _small_sets(residual, ids)
+        else:
+            sets = [_positions(members) for members in _all_sums(found, zeros)]
     certain = [members for members in sets if is_certain(len(ids), len(members), bits)]
     return Sets(certain[0]) if len(certain) == 1 else Sets(None, several=True)
 

@@ -113,3 +113,8 @@ def test_answer_from_many_candidates_is_right_or_none(edges: bool) -> None:
             assert said.found == "several"
             assert len(lost) > 3, "up to three are found among up to 2000"
     assert {"complete, found", "complete, several", "incomplete, several"} <= counts.keys()
+
+
+def test_zero_is_no_message() -> None:
+    """It would be in any set, so that no set would be the only one."""
+    assert explain({7: 40}, [(7, 40), (7, 41), (7, 0)])[7].ids == (40,)

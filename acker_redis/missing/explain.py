@@ -46,7 +46,7 @@ def explain(
     the worker that sent it died before its own row was applied.
 
     The answer is never a guess. With up to some 35 messages a tree, every set is found; with up to
-    some 65, sets of up to eight; with up to 2048, of up to three; with more, of up to two. The
+    some 65, sets of up to eight; with up to 512, of up to three; with more, of up to two. The
     source of the method is named in :mod:`acker_redis.missing.gf2`.
 
     Args:

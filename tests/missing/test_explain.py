@@ -9,6 +9,7 @@ import pytest
 
 from acker_redis import Explanation, explain
 from acker_redis.missing import explain as module
+from acker_redis.missing.gf2 import MAX_PAIRS
 from acker_redis.protocol.outcome import Outcome
 from tests.tiers import budget
 

@@ -106,7 +106,7 @@ def test_a_canary_that_fails_at_any_step_leaves_no_key(
         assert dump(other) == before, f"after {steps} calls"
         if steps > 30:
             break  # the remaining calls repeat the latency measurement
-    assert seen == {"create", "apply", "rotate", "expire", "expire_blocks", "take"}
+    assert seen == {"status", "create", "apply", "rotate", "expire", "expire_blocks", "take"}
 
 
 def test_the_canary_is_removed_after_a_short_outage(other: Acker, calls: Any) -> None:

@@ -18,6 +18,7 @@ from acker_redis.spark.functions import (
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.listener import AckerListener
+from acker_redis.spark.lost_rows import explain
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
@@ -41,6 +42,7 @@ __all__ = [
     "anchors_of",
     "collect_anchors",
     "counted",
+    "explain",
     "kafka_source_id",
     "query_id_of",
     "register",

@@ -34,6 +34,8 @@ OF_BLOCKS = (
     "tests/servers/test_blocks.py",
     "tests/servers/test_blocks_limits.py",
     "tests/sync/test_show.py",
+    "tests/conformance/test_deadline.py",
+    "tests/conformance/test_residual.py",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/conformance/test_blocks_*")),
     "tests/servers/test_errors_change_nothing.py",
     "tests/properties/test_blocks.py",

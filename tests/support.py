@@ -283,7 +283,9 @@ def _waiting_in_blocks(shard: RedisShard) -> int:
     """Return the number of trees in blocks without a verdict; check that no block left keys."""
     client, prefix = shard.acker.connection.client, shard.keys.prefix
     *buckets, expiring = (client.hgetall(place) for place in shard.block_places())
-    slots = [sum(int.from_bytes(header[HEADER_SLOTS], "big") for header in b.values()) for b in buckets]
+    slots = [
+        sum(int.from_bytes(header[HEADER_SLOTS], "big") for header in b.values()) for b in buckets
+    ]
     meta = client.hgetall(shard.keys.meta)
     assert [int(meta.get(b"slots:%d" % i, 0)) for i in range(len(slots))] == slots
     assert int(meta.get(b"slots", 0)) == sum(slots)

@@ -32,8 +32,10 @@ class Known:
         self.ids: IdMaker = UNKNOWN
         """Makes the ids of the namespace, as last read."""
         self.ids_due = 0.0
-        """When to read edges and salt again, on the ``time.monotonic`` clock: the namespace may have
-        been dropped, or lost, and created again with others."""
+        """When to read edges and salt again, on the ``time.monotonic`` clock.
+
+        The namespace may have been dropped, or lost, and created again with others.
+        """
         self.reshard: Reshard | None = None
         """The reshard that was in progress at the last read; None if there was none."""
 

@@ -131,7 +131,7 @@ class ShardStatus:
     odd: dict[str, int] = field(default_factory=dict)
     """Expired trees by the edges on which an odd number of their messages is missing: name of the
     edge, or "" for none of the named ones, to number. Empty in a namespace without edges."""
-    salt: Secret = Secret("")
+    salt: Secret = field(default_factory=lambda: Secret(""))
     """The secret from which ids are derived."""
 
     @property

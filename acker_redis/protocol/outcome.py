@@ -37,8 +37,8 @@ class Outcome:
     why: str
     """The reason that the bolt gave when it failed the tree, or ''."""
     cause: Cause = ""
-    """Of an expired tree: ``deadline``, if it had reached its deadline; or ``idle``: its N ticks were
-    over, counted from its last row with ``refresh="update"``, from its first row with ``never``.
+    """Of an expired tree: ``deadline``, if it had reached its deadline; or ``idle``: its N ticks
+    were over, counted from its last row with ``refresh="update"``, from its first with ``never``.
     Otherwise ''."""
     residual: int = 0
     """Of an expired tree: its checksum, the XOR of the ids of its outstanding messages. If one

@@ -20,9 +20,9 @@ Terms: [glossary](../glossary.md).
 
 - **Source.** `acker-redis serve` reads all metrics from Redis at each scrape and counts nothing
   itself. Replicas of the service therefore agree, and a restart loses nothing.
-- **Samples.** The metrics named `_sampled` are from a sample of the pending trees, which each scrape
-  reads: about 200 trees of each namespace with edges. `acker_trees_sampled` has the exact number.
-  Divide by it to get the share of the trees that wait on an edge.
+- **Samples.** The metrics named `_sampled` are from a sample of the pending trees, which each
+  scrape reads: about 200 trees of each namespace with edges. `acker_trees_sampled` has the exact
+  number. Divide by it to get the share of the trees that wait on an edge.
 - **Labels.** No label is an id. `bucket` is an age in ticks: 0 is the newest bucket. `task` is the
   name of a source; the metrics have at most 1000 of them, and the sum of all others. `edge` is the
   name of an [edge](../glossary.md); a namespace has up to eight.

@@ -277,7 +277,7 @@ def test_client_does_not_retry_after_its_fence_may_have_expired(
     calls = applied(monitor, direct)
     if driver.library not in driver.client.resends:
         assert stopped
-        # No call at all: the process was preempted between the start of its fence and its first attempt.
+        # No call at all: the process was preempted between the start of its fence and its attempt.
         assert len(calls) <= 1
     # No tick has happened, so a second application would show in the checksum.
     (first,) = MessageId.parse(message).values()

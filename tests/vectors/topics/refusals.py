@@ -162,7 +162,14 @@ def _(v: Vector) -> None:
         "publish": ("", "1", "true"),
         "deadline_ms": ("", "1", "90000", "-1", "0x0"),
         "edges": (
-            ",", "a,", "a,,b", "a,a", "a b", "a,b,c,d,e,f,g,h,i", "x" * 65, "\u00e4",
+            ",",
+            "a,",
+            "a,,b",
+            "a,a",
+            "a b",
+            "a,b,c,d,e,f,g,h,i",
+            "x" * 65,
+            "\u00e4",
         ),
         "salt": ("", SALT[1:], SALT + "0", "A" * 32),
     }.items():

@@ -571,7 +571,8 @@ for _, item in ipairs(work) do
       call('RENAME', item.result, item.key)
     end
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
-    if not item.header or item.to ~= item.bucket or item.first + item.last < tonumber(conf_ticked or 0)
+    if not item.header or item.to ~= item.bucket
+      or item.first + item.last < tonumber(conf_ticked or 0)
       or item.capped ~= (byte(item.header, 11) > 0) then
       local list = puts[item.to]
       list[#list + 1] = item.id

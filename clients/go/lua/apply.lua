@@ -277,8 +277,12 @@ do
   end
 end
 
+local MAX_SINCE = 2 ^ 32 - 1
+
 local function since(first)
-  return math.max(0, math.min(now - first, 2 ^ 32 - 1))
+  local ms = now - first
+  if ms < 0 then return 0 end
+  return ms < MAX_SINCE and ms or MAX_SINCE
 end
 -- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]

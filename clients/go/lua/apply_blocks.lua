@@ -276,8 +276,12 @@ do
   end
 end
 
+local MAX_SINCE = 2 ^ 32 - 1
+
 local function since(first)
-  return math.max(0, math.min(now - first, 2 ^ 32 - 1))
+  local ms = now - first
+  if ms < 0 then return 0 end
+  return ms < MAX_SINCE and ms or MAX_SINCE
 end
 
 -- parts/headers.lua

@@ -9,6 +9,7 @@ A Parquet table of messages (anchor, tuple), five to a tree, is read and acked t
 - ``track``: numbered records, read from Parquet and tracked in blocks, compared with the no-op.
 - ``loose``: a tenth of the messages, of loose trees with one record each in Redis, compared with a
   read, shuffle and ``bit_xor`` that end in the no-op.
+- ``ids``: ids of half as many strings, derived with the salt, compared with a plain ``xxhash64``.
 - ``memory``: the driver's heap and the memory of its Python after a batch, for two sizes.
 
 ``redis`` is the CPU time of Redis, from INFO, as a share of the run.
@@ -29,14 +30,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_flights import session
 from acker_redis import AckerConfig, block_number
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.spark import Acker, counted
+from acker_redis.spark import Acker, Ids, counted
 from acker_redis.sync import client
 
 NAMESPACE, TASK = "bench-spark", "bench"
@@ -208,6 +209,29 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
     bench.turns("acks, loose", plain, ours, len(anchors) * PER_TREE, prepare)
 
 
+def ids(bench: Bench, count: int) -> None:
+    """Measure derived ids, compared with hashes of public inputs that anybody can compute."""
+    bench.begin()
+    maker = Ids(bench.spark, bench.direct.ids)
+    numbers = np.arange(count)
+    texts = pa.array([f"2024-05-01|shop|{n:08d}" for n in numbers])
+    bench.table("strings", sid=texts, parent=numbers * 7919 + 1)
+
+    def read(id_: Column) -> Callable[[], None]:
+        # Not into an aggregate: some evaluate their argument twice.
+        made = bench.read("strings").select(id_.alias("id"))
+        return lambda: made.write.format("noop").mode("overwrite").save()
+
+    name, key = F.concat_ws("|", F.lit("anchor|bench|"), "sid"), "sid"
+    plain = F.xxhash64(F.lit(0), name)
+    bench.turns("ids: anchors", read(plain), read(maker.anchor(key, source=TASK)), count)
+    plain = F.xxhash64("parent", name)
+    bench.turns("ids: children, key", read(plain), read(maker.tuple_id("parent", "e", key)), count)
+    plain = F.xxhash64("parent", F.lit("tuple|e|"))
+    bench.turns("ids: children", read(plain), read(maker.tuple_id("parent", "e")), count)
+    bench.turns("ids: read alone", read(F.length("sid")), read(F.length("sid")), count)
+
+
 def memory(bench: Bench, messages: int) -> None:
     """Print the driver's heap and the memory of its Python after batches of two sizes."""
     bench.messages(block_anchors(messages // PER_TREE)[0], clustered=False, name="blocks-random")
@@ -234,7 +258,7 @@ def main() -> None:
     arguments.add_argument("--messages", type=int, default=10_000_000)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cores", type=int, default=2)
-    arguments.add_argument("--only", choices=["blocks", "track", "loose", "memory"])
+    arguments.add_argument("--only", choices=["blocks", "track", "loose", "ids", "memory"])
     given = arguments.parse_args()
     advice = session.missing_java()
     if advice:
@@ -257,6 +281,8 @@ def main() -> None:
             tracks(bench, given.messages // PER_TREE, freeze=True)
         if given.only in (None, "loose"):
             acks_of_loose(bench, given.messages // 10)
+        if given.only in (None, "ids"):
+            ids(bench, given.messages // 2)
         if given.only in (None, "memory"):
             memory(bench, given.messages)
 

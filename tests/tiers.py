@@ -49,6 +49,7 @@ TIER_OF = {
     "spark/smoke": QUICK,
     "spark/test_content.py": QUICK,
     "spark/test_lanes.py": QUICK,
+    "spark/test_lost_sets.py": QUICK,
     "spark/test_reshard.py": QUICK,
     "spark/test_packed.py": QUICK,
 }

@@ -74,9 +74,11 @@ class Ids:
             source: The name of the source. Records of two sources may have the same key.
 
         """
-        tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
-        tried = F.coalesce(tried.cast("int"), F.lit(0))
-        hashed = _sha(self._constant("anchor", source), [_part(tried), *_parts(cols)])
+        if isinstance(attempt, Column):
+            tried = _sized(F.coalesce(attempt.cast("int"), F.lit(0)))
+        else:
+            tried = [F.lit(_joined(str(attempt)))]
+        hashed = _sha(self._constant("anchor", source), [*tried, *_parts(cols)])
         return _positive(hashed.bitwiseAND(F.lit(ANCHOR_MAX)))
 
     def tuple_id(self, parent: str | Column, edge: str, *key: str | Column) -> Column:
@@ -175,9 +177,10 @@ class Ids:
     def _id(
         self, cause: Column, constant: Column, key: Sequence[str | Column], code: Column
     ) -> Column:
-        hashed = (
-            _sha(constant, [_part(cause), *_parts(key)]) if key else F.xxhash64(cause, constant)
-        )
+        if key:
+            hashed = _sha(constant, [cause.cast("string"), F.lit(":"), *_parts(key)])
+        else:
+            hashed = F.xxhash64(cause, constant)
         low = _positive(hashed.bitwiseAND(F.lit(self.maker.low)))
         return F.when(cause.isNotNull(), low.bitwiseOR(code.cast("bigint")))
 
@@ -186,11 +189,12 @@ class Ids:
         return self.maker.code(edge) if self.maker.edges else 0
 
     def _constant(self, *parts: str) -> Column:
-        """Return 32 hex digits that depend on the secret and these parts."""
-        # Spark computes it once, when it plans the subquery.
+        """Return 22 characters, 128 bits, that depend on the secret and these parts."""
+        # Spark computes it once, when it plans the subquery. With a short constant most inputs fit
+        # into one block of SHA-256.
         text = f"cast(X'{_joined(*parts).encode().hex()}' AS STRING)"
-        constant = self._one.selectExpr(f"left(sha2(concat({_SECRET}, {text}), 256), 32) AS c")
-        return constant.scalar()
+        digest = f"base64(unhex(sha2(concat({_SECRET}, {text}), 256)))"
+        return self._one.selectExpr(f"left({digest}, 22) AS c").scalar()
 
 
 def _joined(*parts: str) -> str:
@@ -203,21 +207,25 @@ def _sha(constant: Column, parts: Sequence[Column]) -> Column:
 
 
 def _parts(cols: Sequence[str | Column]) -> list[Column]:
-    """Return the inputs, each with its length: as one column if all are plain names."""
+    """Return the inputs, each with its length."""
     names = [c for c in cols if isinstance(c, str) and _PLAIN.fullmatch(c)]
     if not cols or len(names) < len(cols):
-        return [_part(F.col(c) if isinstance(c, str) else c) for c in cols]
+        each = (_sized(F.col(c) if isinstance(c, str) else c) for c in cols)
+        return [part for parts in each for part in parts]
     # One call into the JVM instead of some ten for each column.
     texts = [f"cast(`{name}` AS STRING)" for name in names]
-    sized = (f"coalesce(concat(octet_length({t}), ':', {t}), '-')" for t in texts)
+    sized = (
+        f"coalesce(cast(octet_length({t}) AS STRING), '-'), ':', coalesce({t}, '')" for t in texts
+    )
     return [F.expr(f"concat({', '.join(sized)})")]
 
 
-def _part(column: Column) -> Column:
+def _sized(column: Column) -> list[Column]:
+    """Return the length of a column's text, and the text; null differs from each text."""
     # xxhash64 ignores nulls and hashes 0.0 and -0.0 alike; their texts are distinct.
     text = column.cast("string")
-    sized = F.concat(F.octet_length(text).cast("string"), F.lit(":"), text)
-    return F.coalesce(sized, F.lit("-"))
+    size = F.octet_length(text).cast("string")
+    return [F.coalesce(size, F.lit("-")), F.lit(":"), F.coalesce(text, F.lit(""))]
 
 
 def _positive(hashed: Column) -> Column:

@@ -25,7 +25,7 @@ from tests.conftest import missing
 from tests.demo.running import DASHBOARD, start, until
 
 pytest.importorskip("acker_flights.data")
-from acker_flights import data, demo, report, results, session
+from acker_flights import data, demo, lost, report, results, session
 from acker_flights.data import Selection
 from tests.waiting import LIMIT, wait_until
 
@@ -63,6 +63,11 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
     assert demo.returncode == 0, said
     assert "2,699 tracked = 2,656 acked + 39 failed + 4 expired" in said
     assert "Every flight has the verdict" in said
+    assert re.search(
+        r"by the edges .* unaccounted for on:\n.*\n.*edges.*\n.*\n.* plane +.* 4 ", said
+    )
+    assert "Some of the 4 messages, found in the queues" in said
+    assert len(re.findall(r"plane .* 2013-01-0\d.* none ", said)) == 4
     assert "Mean departure delay" in said
     assert not list(scratch.iterdir())
     done = ds.dataset(tmp_path / "tables" / "done").to_table().to_pylist()
@@ -72,6 +77,8 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
     assert {r["source_id"] for r in replay if r["reason"] == "failed"} == wanted.failed
     assert {r["source_id"] for r in replay if r["reason"] == "expired"} == wanted.expired
     assert all(re.match("no weather at .* for 2013-", r["why"]) for r in replay if r["why"])
+    assert {tuple(r["edges"]) for r in replay if r["reason"] == "expired"} == {("plane",)}
+    assert all(r["residual"] for r in replay if r["reason"] == "expired")
 
 
 @pytest.mark.full
@@ -235,6 +242,33 @@ def test_a_message_that_never_arrived_is_a_difference() -> None:
     assert not report.reconcile(console, verdicts, wrong, expected)  # type: ignore[arg-type]
     assert not report.reconcile(console, verdicts, {}, expected)  # type: ignore[arg-type]
     assert "delays differ in 1 sums" in console.export_text()
+
+
+def test_wrong_edge_or_message_is_a_difference() -> None:
+    """All 155 flights of January must name the edge ``plane`` and the message that was dropped."""
+    expected = data.expected(Selection((1,)))
+    console = Console(record=True, width=200)
+    flights = sorted(expected.expired)
+    rows = [{"source_id": each, "reason": "expired", "edges": ["plane"]} for each in flights]
+    rows.append({"source_id": "x", "reason": "failed", "edges": []})
+    messages = [lost.Message("plane", each, "AA", None) for each in flights]
+    replay = pa.Table.from_pylist(rows)
+    assert lost.check(console, replay, messages, expected)
+    lost.show(console, replay, messages)
+    said = console.export_text()
+    assert re.search("plane .* 155 ", said)
+    assert "Some of the 155 messages" in said
+    wrong = [
+        ([{**rows[0], "edges": ["weather"]}, *rows[1:]], messages),
+        ([{**rows[0], "edges": ["plane", "delays"]}, *rows[1:]], messages),
+        (rows, messages[1:]),
+        (rows, [*messages, messages[0]]),
+        (rows, [lost.Message("weather", flights[0], "AA", None), *messages[1:]]),
+        (rows, [lost.Message("plane", flights[0], "AA", "N1"), *messages[1:]]),
+    ]
+    for some, found in wrong:
+        assert not lost.check(console, pa.Table.from_pylist(some), found, expected)
+        assert f"of 1 flights, e.g. {flights[0]}" in console.export_text()
 
 
 def test_demo_on_a_given_redis_drops_only_its_namespace(any_server: EmbeddedRedis) -> None:

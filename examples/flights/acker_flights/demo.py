@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from acker_api.serving.server import in_background
 from acker_api.settings import ApiSettings
-from acker_flights import data, pipeline, report, session
+from acker_flights import data, lost, pipeline, report, session
 from acker_flights.memory import PeakMemory
 from acker_flights.progress import Display
 from acker_flights.results import Results
@@ -32,8 +33,9 @@ from acker_redis.sync import client
 from acker_redis.transport.urls import redact
 
 NAMESPACE = "flights"
-CONFIG = AckerConfig(tick_ms=600_000)
-"""No healthy tree lives that long in the demo. Forced ticks expire the trees that are left."""
+CONFIG = AckerConfig(tick_ms=600_000, edges=tuple(pipeline.SCHEMA_OF))
+"""No healthy tree lives that long in the demo. Forced ticks expire the trees that are left. The ids
+of messages name their edge."""
 REFRESH_SECONDS = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_OK, EXIT_DIFFERS, EXIT_NO_JAVA, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -169,6 +171,11 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
             _watch(display, "processing", running, acker, running.drain)
             _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
             _watch(display, "verdicts", running, acker, verdicts.drain)
+            missing: list[lost.Message] = []
+            if expected.expired:
+                replay = results.path("replay")
+                find = partial(lost.find, spark, replay, work, missing)
+                _watch(display, "lost messages", running, acker, find)
         running.stop()
         verdicts.stop()
         seconds = time.monotonic() - began
@@ -176,6 +183,9 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
     delays = report.read_delays(tables / "delays")
     report.show_delays(console, delays)
     right = report.reconcile(console, results, delays, expected)
+    if nacked := results.read("replay"):
+        lost.show(console, nacked, missing)
+        right &= lost.check(console, nacked, missing, expected)
     console.print(f"Peak memory of all processes: {memory.peak_mib:,} MiB")
     report.sum_up(console, counters, expected, right, seconds)
     return Summary(right, counters, seconds, memory.peak_mib)

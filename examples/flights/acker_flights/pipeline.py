@@ -35,6 +35,9 @@ FLIGHT_MESSAGE = (
 )
 DELAY_MESSAGE = "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIGINT, tuple BIGINT"
 
+SCHEMA_OF = {"weather": FLIGHT_MESSAGE, "plane": FLIGHT_MESSAGE, "delays": DELAY_MESSAGE}
+"""The edges, and the columns of the messages on each."""
+
 
 class Writer(Protocol):
     """A function for ``foreachBatch`` that keeps the report of its last batch."""
@@ -64,6 +67,18 @@ class Pipeline:
             query.stop()
 
 
+def queues(work: Path) -> dict[str, list[FileQueue]]:
+    """Return the queues of each edge. The two bolts before ``delays`` have one each."""
+    names = {
+        "weather": ["weather"],
+        "plane": ["plane"],
+        "delays": ["weather-delays", "plane-delays"],
+    }
+    return {
+        edge: [FileQueue(work / "queues" / name) for name in each] for edge, each in names.items()
+    }
+
+
 def start(
     spark: SparkSession, acker: Acker, work: Path, tables: Path, files_per_trigger: int
 ) -> Pipeline:
@@ -73,10 +88,9 @@ def start(
     batch the number of flights and the minutes of delay, by kind of message, carrier and hour.
     """
     pipeline = Pipeline()
-    queues = {
-        edge: FileQueue(work / "queues" / edge)
-        for edge in ("weather", "plane", "weather-delays", "plane-delays")
-    }
+    of = queues(work)
+    [to_weather], [to_plane] = of["weather"], of["plane"]
+    weather_delays, plane_delays = of["delays"]
 
     def begin(stage: str, df: DataFrame, writer: Writer) -> None:
         def counted(batch: DataFrame, batch_id: int) -> None:
@@ -91,19 +105,19 @@ def start(
     begin(
         "flights",
         read_flights(spark, work / "days", files_per_trigger),
-        TrackWriter(acker, SOURCE, {edge: queues[edge] for edge in ("weather", "plane")}),
+        TrackWriter(acker, SOURCE, {"weather": to_weather, "plane": to_plane}),
     )
     begin(
         "weather",
-        queues["weather"].read_stream(spark, FLIGHT_MESSAGE),
-        BoltWriter(acker, with_weather(spark), {"delays": queues["weather-delays"]}),
+        to_weather.read_stream(spark, FLIGHT_MESSAGE),
+        BoltWriter(acker, with_weather(spark), {"delays": weather_delays}),
     )
     # A row that a bolt filters out is acked. These rows are filtered before the bolt, so their
     # messages are never acked.
-    known = queues["plane"].read_stream(spark, FLIGHT_MESSAGE).where("tailnum IS NOT NULL")
-    begin("plane", known, BoltWriter(acker, with_plane, {"delays": queues["plane-delays"]}))
-    both = queues["weather-delays"].read_stream(spark, DELAY_MESSAGE)
-    both = both.unionByName(queues["plane-delays"].read_stream(spark, DELAY_MESSAGE))
+    known = to_plane.read_stream(spark, FLIGHT_MESSAGE).where("tailnum IS NOT NULL")
+    begin("plane", known, BoltWriter(acker, with_plane, {"delays": plane_delays}))
+    both = weather_delays.read_stream(spark, DELAY_MESSAGE)
+    both = both.unionByName(plane_delays.read_stream(spark, DELAY_MESSAGE))
     begin("delays", both, DelaysWriter(acker, FileQueue(tables / "delays")))
     return pipeline
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from acker_redis.spark import FileQueue, query_id_of
 
 _TABLES = {"ack": "done", "nack": "replay"}
-_COLUMNS = ("source_id", "anchor", "reason", "why", "age_ms", "at")
+_COLUMNS = ("source_id", "anchor", "reason", "why", "age_ms", "at", "residual", "edges")
 _EVERY = "2 seconds"
 _RESTARTS = 3
 
@@ -33,9 +33,13 @@ class Results:
         stream = stream.option("checkpointLocation", str(checkpoint))
         return Verdicts(stream.trigger(processingTime=_EVERY))
 
+    def path(self, table: str) -> Path:
+        """Return the directory of the table ``done`` or ``replay``."""
+        return self._path / table
+
     def read(self, table: str) -> pa.Table:
         """Return the whole table ``done`` or ``replay``."""
-        found = sorted((self._path / table).glob("batch-*/*.parquet"))
+        found = sorted(self.path(table).glob("batch-*/*.parquet"))
         if not found:
             return pa.table({"source_id": pa.array([], pa.string()), "reason": [], "why": []})
         return ds.dataset(found, format="parquet").to_table()

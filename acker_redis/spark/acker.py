@@ -127,7 +127,7 @@ class Acker:
             NamespaceNotFoundError: The namespace does not exist.
 
         """
-        # A copy in another process has no session of its own.
+        # A copy in another process has no session.
         return self.memory.ids(self._spark or SparkSession.active())
 
     def create(self, config: AckerConfig | None = None) -> bool:

@@ -1,12 +1,12 @@
-"""Columns of derived ids, which nobody can choose who does not know the salt of the namespace.
+"""Columns of derived ids, which an author of data cannot choose without the salt of the namespace.
 
-A batch that runs again must get the same ids, so ids are derived. Whoever could compute them could
-choose source ids or keys whose ids cancel, which is a false ack, or which share an anchor. So each
-derivation begins with a constant that follows from the salt, by SHA-256:
+A batch that runs again must get the same ids, so ids are derived. An author of data who could
+compute them could choose source ids or keys whose ids cancel, which is a false ack, or which share
+an anchor. So each derivation begins with a constant that follows from the salt, by SHA-256:
 
 - The inputs of an anchor, and of a child with a key, come from data: they go through SHA-256 with
   that constant, and ``xxhash64`` only shortens the digest to 64 bits.
-- The id of another message has one input that varies, and nobody chooses it: the id of its parent.
+- The id of another message has one input that varies, and that is no data: the id of its parent.
   There ``xxhash64`` of this id and the constant is enough, at the cost of a plain hash.
 
 **The secret is in no plan.** A literal in an expression appears in ``explain()``, in the Spark UI
@@ -202,7 +202,7 @@ def _joined(*parts: str) -> str:
 
 
 def _sha(constant: Column, parts: Sequence[Column]) -> Column:
-    # A hash of 64 bits of the digest. XXH64 could be inverted, but nobody chooses what goes in.
+    # A hash of 64 bits of the digest. XXH64 could be inverted, but its input cannot be chosen.
     return F.xxhash64(F.sha2(F.concat(constant, *parts), 256))
 
 

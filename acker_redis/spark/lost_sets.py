@@ -23,7 +23,7 @@ _NONE = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Lost:
-    """What is known of the missing messages of some trees."""
+    """The missing messages of some trees, as far as they are known."""
 
     rows: Ints
     """Numbers of the rows of the messages that are missing, in order."""

@@ -1,4 +1,4 @@
-"""Derived ids: they name their edge, repeat only with their message, and nobody can choose them."""
+"""Derived ids: they name their edge, repeat only with their message, and cannot be chosen."""
 
 import logging
 import random
@@ -306,7 +306,7 @@ def test_restarted_driver_derives_the_same_ids(
     assert {r["tuple"] for r in one[0]}.isdisjoint(r["tuple"] for r in run(other)[0])
 
 
-# Nobody can choose ids who does not know the salt
+# An author of data without the salt cannot choose ids
 
 
 def old_id(kind: str, name: str, first: Column, text: str) -> Column:
@@ -413,7 +413,7 @@ def test_author_of_data_without_the_salt_gets_no_false_ack(
     chosen = cancelling(guess)
     assert reduce(xor, (guess[k] for k in chosen)) == 0
     assert reduce(xor, (real[k] for k in chosen)) != 0
-    # Whoever knew the salt could do it.
+    # An author who knows the salt could do it.
     assert reduce(xor, (real[k] for k in cancelling(real))) == 0
     keys = spark.createDataFrame([(names[k],) for k in chosen], "k STRING")
     check_no_false_ack(acker, parent, keys)

@@ -1,4 +1,4 @@
-"""The salt, and what is derived from it, is shown in no plan, event log, log or checkpoint."""
+"""The salt, and a secret derived from it, is in no plan, event log, log or checkpoint."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""Columns of derived ids, which an author of data cannot choose without the salt of the namespace.
+"""Columns of derived ids, which the author of data cannot choose: they depend on a secret salt.
 
 A batch that runs again must get the same ids, so ids are derived. An author of data who could
 compute them could choose source ids or keys whose ids cancel, which is a false ack, or which share
@@ -6,8 +6,8 @@ an anchor. So each derivation begins with a constant that follows from the salt,
 
 - The inputs of an anchor, and of a child with a key, come from data: they go through SHA-256 with
   that constant, and ``xxhash64`` only shortens the digest to 64 bits.
-- The id of another message has one input that varies, and that is no data: the id of its parent.
-  There ``xxhash64`` of this id and the constant is enough, at the cost of a plain hash.
+- The id of another message has one input that varies, the id of its parent, which the author cannot
+  choose. There ``xxhash64`` of this id and the constant is enough, at the cost of a plain hash.
 
 **The secret is in no plan.** A literal in an expression appears in ``explain()``, in the Spark UI
 and in event logs. A value that was derived from the salt for one query would appear there, too, and

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.spark import Acker, BoltWriter, TrackWriter
+from acker_redis.spark import Acker, BoltWriter, TrackWriter, explain
 from tests.spark.faults.conftest import MakeCase, java, make_case
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import (
@@ -106,6 +106,35 @@ def without_a_name(spark: SparkSession, case: Case) -> None:
     stream(spark, case, "input", "nowhere", "i BIGINT", call)
 
 
+def ids_stream(spark: SparkSession, case: Case) -> list[tuple[int, ...]]:
+    """Derive ids in a query and at the client; return those that differ."""
+    acker = case.acker(spark)
+
+    def made(df: DataFrame) -> DataFrame:
+        pair = F.struct(F.col("i").alias("anchor"), F.col("i").alias("tuple"))
+        many = acker.ids.with_children(df.withColumn("anchors", F.array(pair)), EDGE)
+        kid = acker.ids.tuple_id("i", EDGE).alias("kid")
+        return many.select("i", kid, F.col("children")[0]["tuple"].alias("same"))
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        case.queue("ids").write(made(df), "ids", batch_id)
+
+    stream(spark, case, "input", "ids", "i BIGINT", call)
+    here = made(case.queue("input").read(spark, "i BIGINT")).collect()
+    there = case.queue("ids").read(spark, "i BIGINT, kid BIGINT, same BIGINT").collect()
+    return [tuple(row) for row in {*here} ^ {*there}] + [
+        tuple(row) for row in here if row["kid"] != row["same"]
+    ]
+
+
+def lost_rows(spark: SparkSession) -> list[tuple[Any, ...]]:
+    verdicts = spark.createDataFrame([(1, 40), (2, 7)], "anchor BIGINT, residual BIGINT")
+    messages = spark.createDataFrame(
+        [(1, 40, "a"), (1, 41, "b"), (2, 50, "c")], "anchor BIGINT, tuple BIGINT, text STRING"
+    )
+    return sorted(tuple(row) for row in explain(verdicts, messages).na.fill(0).collect())
+
+
 # Tests
 
 
@@ -144,6 +173,17 @@ def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: 
     assert counters["repeated"] == 0
     done = {i for i, _ in processed(case)}
     assert done == {i for i in range(RECORDS) if i % 10 not in (3, 4)}
+
+
+def test_ids_in_a_query_are_those_of_the_client(stage: Stage, make_case: MakeCase) -> None:
+    """The function of ``foreachBatch`` has a copy of the acker, in another process."""
+    case, _ = make_case(1, "loose")
+    stage.run(write_input, case, 0, 10)
+    assert stage.run(ids_stream, case) == []
+
+
+def test_lost_rows_are_found(stage: Stage) -> None:
+    assert stage.run(lost_rows) == [(1, 40, "a", "found"), (2, 0, None, "none")]
 
 
 def test_connect_query_needs_a_name(stage: Stage, make_case: MakeCase) -> None:

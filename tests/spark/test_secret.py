@@ -70,7 +70,9 @@ def run(spark: SparkSession, case: Case) -> dict[str, list[str]]:
     def stream(queue: FileQueue, schema: str, name: str, write: Write) -> None:
         writer = queue.read_stream(spark, schema).writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", str(case.folder / f"checkpoint-{name}"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        writer.trigger(availableNow=True).start()
+        for query in spark.streams.active:
+            query.awaitTermination()
 
     source = TrackWriter(acker, TASK, {"e": tracked}, source_id="sid", query_id="source")
     stream(case.queue("in"), "i BIGINT, sid STRING", "source", source)
@@ -95,12 +97,14 @@ def found_in(folder: Path, secrets: list[str]) -> list[str]:
     return [str(path) for path in files if any(each in path.read_bytes() for each in wanted)]
 
 
-@pytest.mark.parametrize("mode", ["driver", "executors"])
+@pytest.mark.parametrize("remote", [False, True])
 def test_event_log_and_log_and_checkpoint_show_no_secret(
-    make_case: MakeCase, tmp_path: Path, mode: str
+    make_case: MakeCase, tmp_path: Path, remote: bool
 ) -> None:
-    """Spark logs at level INFO, and keeps an event log."""
-    case, _ = make_case(2, "loose", mode=mode)
+    """Spark logs at level INFO, and keeps an event log; also with Spark Connect."""
+    if remote:
+        pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    case, _ = make_case(2, "loose", mode="driver" if remote else "executors")
     events = tmp_path / "events"
     events.mkdir()
     conf = {
@@ -112,7 +116,8 @@ def test_event_log_and_log_and_checkpoint_show_no_secret(
         "spark.sql.codegen.factoryMode": "FALLBACK",
         "spark.sql.codegen.comments": "true",
     }
-    with Stage(tmp_path / "stage", conf=conf) as stage:
+    master = "local[2]" if remote else "local[2,4]"
+    with Stage(tmp_path / "stage", master, conf, remote=remote) as stage:
         secrets = stage.run(run, case)["secrets"]
         assert found_in(tmp_path, secrets) == []
         assert found_in(events, ["scalar-subquery"]), "the search works"

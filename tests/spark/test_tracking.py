@@ -618,7 +618,7 @@ def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
             found += [
                 (
                     acker.namespace, "t", r.verdict, r.reason, r.why, r.anchor, r.source_id,
-                    r.age_ms, None, r.trees, r.label,
+                    r.age_ms, None, r.trees, r.label, None, None, None, None,
                 )
                 for r in rows_of(entry, "t", expand=False)
             ]  # fmt: skip

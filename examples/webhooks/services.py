@@ -94,4 +94,4 @@ class Service:
         if order not in self.orders:
             self.orders.append(order)
         for service in SERVICES[self.name]:
-            await self.network.post(service, order, t.emit())
+            await self.network.post(service, order, t.emit(edge=service))

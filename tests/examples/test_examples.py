@@ -24,7 +24,7 @@ KEY_LINES = {
         r"order-2 +2 +done +failed: RefusedError: search answered 503",
         r"order-4 +2 +done +failed: RefusedError: mailer answered 503",
         r"order-6 +2 +done +failed: OutOfStockError: not enough for order-6",
-        r"order-8 +2 +done +expired",
+        r"order-8 +2 +done +expired: no ack on edge search",
         r"order-10 +3 +dead letter +failed: RefusedError: legacy: .*",
         r"Each order is accounted for\.",
     ],

@@ -76,6 +76,7 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/events.py
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
+	@$(BIN)/python benchmarks/explain.py
 
 # Material warns of MkDocs 2, which the constraints exclude.
 docs docs-serve: export NO_MKDOCS_2_WARNING = 1

@@ -40,12 +40,18 @@ ROOT = Path(__file__).resolve().parents[2]
             "1 days, medians of 1",
             marks=pytest.mark.nightly,
         ),
+        pytest.param(
+            "explain",
+            ("--messages", "20000", "--trees", "500", "--rounds", "1"),
+            "explain, broadcast",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> None:
     if find_server() is None:
         missing("redis-server")
-    if name.startswith("spark"):
+    if name.startswith(("spark", "explain")):
         advice = session.missing_java()
         if advice:
             missing(advice)

@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -93,8 +93,14 @@ def run(spark: SparkSession, case: Case) -> dict[str, list[str]]:
 def found_in(folder: Path, secrets: list[str]) -> list[str]:
     """Return the files that contain one of the secrets."""
     wanted = [each.encode() for each in secrets]
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return [str(path) for path in files if any(each in path.read_bytes() for each in wanted)]
+    found = []
+    for path in folder.rglob("*"):
+        # Spark deletes files of shuffles at any time.
+        with suppress(FileNotFoundError, IsADirectoryError):
+            content = path.read_bytes()
+            if any(each in content for each in wanted):
+                found.append(str(path))
+    return found
 
 
 @pytest.mark.parametrize("remote", [False, True])

@@ -63,6 +63,21 @@ class PlainBolt:
             queue.write(out, query_id_of(df), batch_id)
 
 
+class PlainDelays:
+    """A writer that writes the sums of each batch, and acks nothing."""
+
+    last_report = None
+
+    def __init__(self, acker: Any, table: Any) -> None:
+        self._table = table
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write the sums of a batch."""
+        sums = df.groupBy("kind", "carrier", "hour")
+        sums = sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes"))
+        self._table.write(sums, query_id_of(df), batch_id)
+
+
 def run(spark: SparkSession, acker: Acker, days: Path, folder: Path) -> float:
     """Return the seconds from the start of the queries until all rows are processed."""
     work = folder / "work"
@@ -86,7 +101,7 @@ def main() -> None:
     advice = session.missing_java()
     if advice:
         raise SystemExit(advice)
-    ours = pipeline.TrackWriter, pipeline.BoltWriter
+    ours = pipeline.TrackWriter, pipeline.BoltWriter, pipeline.DelaysWriter
     times: dict[str, list[float]] = {"plain": [], "acker": []}
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(EmbeddedRedis())
@@ -97,11 +112,12 @@ def main() -> None:
         for turn in range(given.rounds + 1):
             for side in times:
                 direct.connection.client.flushall()
-                direct.create(AckerConfig(tick_ms=3_600_000))
+                direct.create(AckerConfig(tick_ms=3_600_000, edges=tuple(pipeline.SCHEMA_OF)))
                 acker = Acker(spark, "flights", app_id="bench", url=server.url)
                 plain = side == "plain"
                 pipeline.TrackWriter = PlainTrack if plain else ours[0]  # type: ignore[misc,assignment]
                 pipeline.BoltWriter = PlainBolt if plain else ours[1]  # type: ignore[misc,assignment]
+                pipeline.DelaysWriter = PlainDelays if plain else ours[2]  # type: ignore[misc,assignment]
                 seconds = run(spark, acker, folder / "days", folder)
                 if turn:
                     times[side].append(seconds)

@@ -364,6 +364,26 @@ def test_exhausted_descriptors_are_logged_in_one_line(caplog: pytest.LogCaptureF
     loop.close()
 
 
+def test_accept_that_is_retried_after_shutdown_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = StreamServer(uvicorn.Config("x:y"), lambda: None)
+    loop = asyncio.new_event_loop()
+    closed = socket.create_server(("127.0.0.1", 0))
+    closed.close()
+    with pytest.raises(ValueError, match="descriptor") as raised:
+        loop.add_reader(closed, print)
+    context = {"message": "Exception in callback", "exception": raised.value}
+    server.on_loop_error(loop, context)
+    assert len(caplog.records) == 1, "while the server serves, this is a bug"
+    server.should_exit = True
+    server.on_loop_error(loop, context)
+    assert len(caplog.records) == 1
+    server.on_loop_error(loop, {"message": "a bug", "exception": ValueError("words")})
+    assert len(caplog.records) == 2
+    loop.close()
+
+
 def test_more_clients_than_descriptors_leave_no_traceback() -> None:
     few = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"']
     with running(few, URL="redis://127.0.0.1:1/0") as (process, port, _):

@@ -159,6 +159,8 @@ def test_an_unacked_tree_expires_and_an_acked_tree_completes(running: Running) -
 
 def test_metrics_are_those_of_dashboard_and_alerts(running: Running) -> None:
     assert running.get("/metrics")[0] == 401
+    running.command("create", "parcels", "--edge", "mill")
+    running.command("track", "parcels", "shop", "waits", "--edge", "mill")
     text = ""
 
     def all_read() -> bool:
@@ -166,7 +168,8 @@ def test_metrics_are_those_of_dashboard_and_alerts(running: Running) -> None:
         status, text = running.get("/metrics", "api_metrics_token")
         assert status == 200
         # The service reads a namespace within a second, or reports an error.
-        return 'task="shop"' in text and "acker_oldest_pending_age_seconds{" in text
+        names = ("acker_oldest_pending_age_seconds", "acker_waiting_idle_seconds_sampled")
+        return 'task="shop"' in text and all(f"{name}{{" in text for name in names)
 
     wait_until(all_read, "a namespace that was read", pause=0.2)
     for name, labels in METRICS.items():

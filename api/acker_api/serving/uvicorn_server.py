@@ -18,6 +18,9 @@ from acker_api.limited_log import LimitedLog
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of accept() after which asyncio waits a second by itself."""
 
+CLOSED = "Invalid file descriptor: -1"
+"""What asyncio says of a closed socket."""
+
 
 class StreamServer(uvicorn.Server):
     """A server that calls ``end`` at the begin of its shutdown."""
@@ -45,6 +48,8 @@ class StreamServer(uvicorn.Server):
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in EXHAUSTED and "socket" in context:
             self._limited_log.warn("cannot_accept", why=error.strerror)
+        elif self.should_exit and isinstance(error, ValueError) and CLOSED in str(error):
+            pass  # asyncio retries accept() on the socket that the shutdown has closed
         else:
             loop.default_exception_handler(context)
 

@@ -7,14 +7,17 @@ ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; 
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    six arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+ARGV[3+] blocks    seven arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
          flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
          header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
                    byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
                    control bytes; without TRACK ''
+         present   of a TRACK: '' = each slot holds a tree; or a bitmap of those that do,
+                   ceil(n/8) bytes, bit 7 of byte 0 is slot 0, at least one; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
-         deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
+         deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree; at most
+                   4095, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
                    byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
 
@@ -29,7 +32,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <w
 -- part: begin
 local producer, fence = ARGV[1], ARGV[2]
 
-local MAX_TASKS, NEAR = 1000, 32
+local MAX_TASKS = 1000
 -- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
@@ -38,9 +41,9 @@ local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 -- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
+if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, two '
-    .. 'arguments, and six more for each block')
+    .. 'arguments, and seven more for each block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
@@ -49,6 +52,7 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: limits
 
 -- part: text
+-- part: bitmaps
 
 -- part: blocks
 
@@ -69,24 +73,28 @@ local function backlog_of(task)
   end
   return waiting[task]
 end
-local key_of, failed_of, failed_keys, new_blocks = shard .. ':block:', shard .. ':failed:', {}, {}
+local key_of, failed_of, present_of = shard .. ':block:', shard .. ':failed:', shard .. ':present:'
+local failed_keys, present_keys, new_blocks = {}, {}, {}
 for _, item in ipairs(items) do
   if item.header then
     local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
     local label = sub(item.header, at)
     item.key = key_of .. item.name
-    if call('STRLEN', item.key) ~= 8 * slots then
+    local present = state > 1 and call('GET', present_of .. item.name) or ''
+    if call('STRLEN', item.key) ~= 8 * slots or (state > 1 and #present ~= width(slots)) then
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
-      or digest ~= sub(redis.sha1hex(item.deltas), 1, 8)) then
+      or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
       return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
-    item.last, item.capped, item.to = last, state > 0, item.bucket
+    item.present, item.trees = present, state > 1 and ones(present) or slots
+    item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
     item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
     new_blocks[#new_blocks + 1] = item.id
+    present_keys[#present_keys + 1] = present_of .. item.name
   end
   if item.header or item.track then
     local backlog = backlog_of(item.task)
@@ -121,10 +129,18 @@ if #new_blocks > 0 then
 end
 if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
   for _, item in ipairs(items) do
-    local before = item.key and call('HLEN', failed_of .. item.name) > 0
-    -- Failures without a block are stale: remove them.
-    item.before, item.stale = before and item.header, before and not item.header
+    local before = item.key and call('GET', failed_of .. item.name)
+    if before and not item.header then
+      item.stale = true -- without a block: remove them when it is tracked
+    elseif before and #before ~= width(item.slots) then
+      return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
+    else
+      item.before = before
+    end
   end
+end
+if #present_keys > 0 and call('EXISTS', unpack(present_keys)) > 0 then
+  for _, item in ipairs(items) do item.stale = item.stale or not item.header end
 end
 
 -- Decide what to write for each block; nothing is written yet.
@@ -134,19 +150,16 @@ local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
-  item.rejected, tracked = reason, tracked + item.slots
+  item.rejected, tracked = reason, tracked + item.trees
 end
 
 -- Return the failures of slots that have not failed before.
 local function failures(item)
-  local slots, whys, old = {}, {}, {}
-  if item.before then
-    old = call('HMGET', failed_of .. item.name, unpack(item.failed.slots))
-  end
+  local slots, whys = {}, {}
   for k, slot in ipairs(item.failed.slots) do
-    if slot >= item.slots then
+    if slot >= item.slots or (item.present ~= '' and not has(item.present, slot)) then
       orphaned = orphaned + 1
-    elseif not old[k] then
+    elseif not item.before or not has(item.before, slot) then
       slots[#slots + 1], whys[#whys + 1] = slot, item.failed.whys[k]
     end
   end
@@ -162,12 +175,12 @@ for _, item in ipairs(items) do
   elseif item.track and expiring[item.id] then
     -- The block of this number that expires still uses the key of the checksums.
     reject(item, 'conflict')
-    conflict, known = conflict + item.slots, false
+    conflict, known = conflict + item.trees, false
   elseif item.track and pending + item.slots > 2 * high_water then
     reject(item, 'overflow')
-    overflow, known = overflow + item.slots, false
+    overflow, known = overflow + item.trees, false
   elseif item.track then
-    tracked, created, pending = tracked + item.slots, created + 1, pending + item.slots
+    tracked, created, pending = tracked + item.trees, created + 1, pending + item.slots
   elseif not known then
     orphaned = orphaned + #item.deltas / 8 + (item.failed and #item.failed.slots or 0)
   end
@@ -187,57 +200,22 @@ end
 -- the old ones: if a write raised an error, a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) end
-local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
-local scratched, zeros = false, {}
-
--- Write the deltas of sparse slots into the scratch key. Slots that are close together share one
--- write, with zeros between them: a write costs more than some string operations.
-local function spread(item)
-  local at, deltas, parts, n, from, last = item.at, item.deltas, {}, 0, 0, -1
-  call('SET', scratch, '')
-  for k = 1, #at do
-    local slot = at[k]
-    if slot >= item.slots then
-      orphaned = orphaned + #at - k + 1
-      break
-    end
-    local gap = slot - last - 1
-    if n > 0 and (gap > NEAR or n > 1000) then
-      call('SETRANGE', scratch, 8 * from, n > 1 and table.concat(parts, '', 1, n) or parts[1])
-      n = 0
-    end
-    if n == 0 then
-      from = slot
-    elseif gap > 0 then
-      n = n + 1
-      zeros[gap] = zeros[gap] or string.rep('\0', 8 * gap)
-      parts[n] = zeros[gap]
-    end
-    n, last = n + 1, slot
-    parts[n] = sub(deltas, 8 * k - 7, 8 * k)
-  end
-  if n > 0 then call('SETRANGE', scratch, 8 * from, table.concat(parts, '', 1, n)) end
-end
-
--- Compute the new checksums of a block, and return whether all of them are zero.
-local function weigh(item)
-  if not item.header then
-    local size = #item.deltas / 8
-    zeros[size] = zeros[size] or string.rep('\0', 8 * size)
-    return item.deltas == zeros[size]
-  elseif item.deltas ~= '' then
-    if item.at then spread(item) else call('SET', scratch, item.deltas) end
-    item.result, scratched = scratch_of .. item.name, true
-    call('BITOP', 'XOR', item.result, item.key, scratch)
-  end
-  return call('BITPOS', item.result or item.key, '1') == -1
-end
-
-local function entry(item, verdict, reason, n, name, value, ...)
-  local json = ',"' .. name .. '":' .. value
-  if ... then json = json .. ',"failed":' .. select(2, ...) end
+-- part: weigh
+local function entry(item, verdict, reason, n, more, json)
   entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n, json = json,
-    more = { name, value, ... } }
+    more = more }
+end
+
+-- A verdict on all trees of a block, except those that have failed before.
+local function entry_of_all(item, verdict, reason, n, failures_so_far)
+  local more, json = { 'slots', item.slots }, ',"slots":' .. item.slots
+  local function add(name, bitmap)
+    more[#more + 1], more[#more + 2] = name, to_hex(bitmap)
+    json = json .. ',"' .. name .. '":"' .. more[#more] .. '"'
+  end
+  if failures_so_far then add('failed', failures_so_far) end
+  if item.present ~= '' then add('present', item.present) end
+  entry(item, verdict, reason, n, more, json)
 end
 
 -- Collect the verdicts of a block that was not rejected.
@@ -248,35 +226,27 @@ local function tell(item)
     for k, slot in ipairs(new) do
       rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
     end
-    failed = failed + #new
-    entry(item, 'nack', 'failed', #new, 'rows', '[' .. table.concat(rows, ',') .. ']')
+    failed, item.after = failed + #new, with(item.before, new, width(item.slots))
+    local json = '[' .. table.concat(rows, ',') .. ']'
+    entry(item, 'nack', 'failed', #new, { 'rows', json }, ',"rows":' .. json)
   end
   if item.done then
-    local has_failed, slots = {}, {}
-    for _, slot in ipairs(item.before and call('HKEYS', failed_of .. item.name) or {}) do
-      has_failed[tonumber(slot)] = slot
-    end
-    for _, slot in ipairs(new) do has_failed[slot] = slot end
-    -- In ascending order without table.sort, which is slow for thousands of failed slots.
-    for slot = 0, next(has_failed) and item.slots - 1 or -1 do
-      if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
-    end
-    local first, left = item.first, item.slots - #slots
+    local first, failures_so_far = item.first, item.after or item.before or ''
+    local left = item.trees - ones(failures_so_far)
     acked, pending = acked + left, pending - item.slots
     if left > 0 then
       completed[first] = (completed[first] or 0) + left
-      entry(item, 'ack', 'completed', left, 'slots', item.slots, 'failed',
-        '[' .. table.concat(slots, ',') .. ']')
+      entry_of_all(item, 'ack', 'completed', left, failures_so_far)
     end
   elseif item.touch and not (item.capped and item.to == item.bucket) then
     -- If the deadline leaves the block where it is, no clock was restarted.
-    entry(item, 'touch', 'reset', item.slots, 'slots', item.slots)
+    entry_of_all(item, 'touch', 'reset', item.trees)
   end
 end
 
 for _, item in ipairs(work) do
   if item.rejected then
-    entry(item, 'nack', item.rejected, item.slots, 'slots', item.slots)
+    entry_of_all(item, 'nack', item.rejected, item.trees)
   else
     item.done = weigh(item)
     tell(item)
@@ -312,15 +282,17 @@ for _, item in ipairs(work) do
       ended[#ended + 1] = item.key
     end
     if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
+    if item.stale or (item.header and item.present ~= '') then
+      ended[#ended + 1] = present_of .. item.name
+    end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
     -- Write the failures before the deltas. If only the deltas survived, for example in a log that
     -- was cut here, the failed trees would be acked.
-    if item.stale then call('UNLINK', failed_of .. item.name) end
-    for k, slot in ipairs(item.new and item.new.slots or {}) do
-      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
-    end
+    if item.stale then call('UNLINK', failed_of .. item.name, present_of .. item.name) end
+    if item.after then call('SET', failed_of .. item.name, item.after) end
     if not item.header then
+      if item.present ~= '' then call('SET', present_of .. item.name, item.present) end
       call('SET', item.key, item.deltas)
     elseif item.result then
       call('RENAME', item.result, item.key)
@@ -328,12 +300,14 @@ for _, item in ipairs(work) do
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
     if not item.header or item.to ~= item.bucket
       or item.first + item.last < tonumber(conf_ticked or 0)
-      or item.capped ~= (byte(item.header, 11) > 0) then
+      or item.capped ~= (byte(item.header, 11) % 2 == 1) then
       local list = puts[item.to]
       list[#list + 1] = item.id
-      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), item.capped and 1 or 0,
-        item.slots) .. (item.header and sub(item.header, 14) or
-        sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task .. item.label)
+      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first),
+        (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0), item.slots)
+        .. (item.header and sub(item.header, 14)
+          or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
+            .. item.task .. item.label)
       if item.to ~= item.bucket then
         moved[item.to], waiting[item.task].tracks = moved[item.to] + item.slots, true
         if item.header then leave(item) end

@@ -92,7 +92,7 @@ if place and count > 0 then
     gone[#gone + 1] = id
     if #id == 8 then
       local hex = string.format('%05x%08x', struct.unpack('>I4I4', id))
-      for _, what in ipairs({ ':block:', ':failed:', ':scratch:' }) do
+      for _, what in ipairs({ ':block:', ':failed:', ':present:', ':scratch:' }) do
         ended[#ended + 1] = shard .. what .. hex
       end
     end

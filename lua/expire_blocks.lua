@@ -31,53 +31,47 @@ local conf_edges = conf[4] or ''
 -- part: odd
 -- part: escape
 
--- Cache of numbers as strings for the whole call: formatting them per block is a third of the work.
-local texts = {}
-
--- Return ascending slot numbers as a JSON array.
-local function list(slots)
-  for k = 1, #slots do
-    local slot = slots[k]
-    local text = texts[slot] or format('%d', slot)
-    slots[k], texts[slot] = text, text
-  end
-  return '[' .. table.concat(slots, ',') .. ']'
-end
+-- part: bitmaps
 
 -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
 -- earlier calls have deleted.
 local page = call('HSCAN', expiring, conf[2] or '0', 'COUNT', count)
 local blocks, gone, trees, stopped, waiting = {}, {}, 0, false, {}
 
--- Find the failed and the open trees of a block; all trees are open if its keys cannot be read.
+-- Return the bytes of a key that holds a string of this length, or nil.
+local function bytes_of(key, length)
+  local value = call('TYPE', key).ok == 'string' and call('GET', key)
+  return value and #value == length and value or nil
+end
+
+-- Find the failed and the open trees of a block. If a key that it needs is lost, all its trees that
+-- are not known to have failed are open: of a partial block without its bitmap all slots.
 local function weigh(block)
-  local has_failed, failed, nacked, sums, odd = {}, {}, {}, {}, {}
-  local kind = call('TYPE', block.failed_key).ok
-  if call('TYPE', block.key).ok == 'string' and (kind == 'hash' or kind == 'none') then
-    for _, slot in ipairs(call('HKEYS', block.failed_key)) do
-      has_failed[tonumber(slot) or -1] = true
-    end
-    local checksums = call('GET', block.key)
-    if #checksums == 8 * block.slots then
-      sums = { struct.unpack(string.rep('c8', block.slots), checksums) }
-    end
-  end
+  local bytes = width(block.slots)
+  local failed = bytes_of(block.failed_key, bytes)
+  local present = block.partial and bytes_of(block.present_key, bytes)
+  local checksums = bytes_of(block.key, 8 * block.slots)
+  local lost = not checksums or (block.partial and not present)
+    or (not failed and call('EXISTS', block.failed_key) == 1)
+  local sums = lost and {} or { unpack_bytes(string.rep('c8', block.slots), checksums) }
+  local open, odd = {}, {}
   for slot = 0, block.slots - 1 do
-    if has_failed[slot] then
-      failed[#failed + 1] = slot
-    elseif sums[slot + 1] ~= ZERO then
-      nacked[#nacked + 1] = slot
-      -- Of a block without checksums nothing is known; zeros say so, because no nack has them.
+    if sums[slot + 1] ~= ZERO and not (failed and has(failed, slot))
+      and not (present and not has(present, slot)) then
+      open[#open + 1] = slot
+      -- Of a block that has lost a key nothing is known; zeros say so, because no nack has them.
       local high, low = 0, 0
       if sums[slot + 1] then
         high, low = unpack_bytes('>I4I4', sums[slot + 1])
         see(high)
       end
-      odd[#nacked] = hex(high) .. hex(low)
+      odd[#open] = hex(high) .. hex(low)
     end
   end
-  block.failed_count, block.nacked_count = #failed, #nacked
-  block.failed, block.nacked, block.residuals = list(failed), list(nacked), table.concat(odd)
+  block.trees = present and ones(present) or block.slots
+  block.failed_count, block.nacked_count = failed and ones(failed) or 0, #open
+  block.failed, block.nacked = to_hex(failed or ''), to_hex(with(nil, open, bytes))
+  block.present, block.residuals = present and to_hex(present) or '', table.concat(odd)
 end
 
 for i = 1, #page[2], 2 do
@@ -94,9 +88,10 @@ for i = 1, #page[2], 2 do
     local name = format('%05x%08x', struct.unpack('>I4I4', id))
     local block = { first = first, slots = slots, task = task, label = sub(header, at), name = name,
       key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
+      present_key = shard .. ':present:' .. name, partial = state > 1,
       age = format('%.0f', math.max(0, now - first)),
       idle = format('%.0f', math.max(0, now - first - last)),
-      cause = state > 0 and 'deadline' or 'idle' }
+      cause = state % 2 == 1 and 'deadline' or 'idle' }
     local stream = shard .. ':outcomes:' .. task
     if not waiting[task] then
       local kind = call('TYPE', stream).ok
@@ -119,12 +114,13 @@ end
 call('UNLINK', shard)
 local acked, nacked, completed = 0, 0, {}
 for _, block in ipairs(blocks) do
-  block.n = block.slots - block.failed_count
+  block.n = block.trees - block.failed_count
   if block.n > 0 then
+    local more = { 'cause', block.cause, 'idle', block.idle, 'slots', block.slots, 'nacked',
+      block.nacked, 'failed', block.failed, 'residuals', block.residuals }
+    if block.present ~= '' then more[13], more[14] = 'present', block.present end
     call('XADD', shard .. ':outcomes:' .. block.task, '*', 'verdict', 'mixed', 'reason', 'expired',
-      'n', block.n, 'block', block.name, 'label', block.label, 'age', block.age, 'cause',
-      block.cause, 'idle', block.idle, 'slots', block.slots, 'nacked', block.nacked, 'failed',
-      block.failed, 'residuals', block.residuals)
+      'n', block.n, 'block', block.name, 'label', block.label, 'age', block.age, unpack(more))
     waiting[block.task] = waiting[block.task] + block.n
   end
   local done = block.n - block.nacked_count
@@ -133,7 +129,7 @@ for _, block in ipairs(blocks) do
 end
 for _, block in ipairs(blocks) do
   -- A scratch key exists only if a producer that lacks a right has left it.
-  call('UNLINK', block.key, block.failed_key, shard .. ':scratch:' .. block.name)
+  call('UNLINK', block.key, block.failed_key, block.present_key, shard .. ':scratch:' .. block.name)
 end
 if #gone > 0 then call('HDEL', expiring, unpack(gone)) end
 for task, backlog in pairs(waiting) do call('HSET', meta, 'backlog:' .. task, backlog) end
@@ -142,10 +138,10 @@ for _, block in ipairs(blocks) do
     -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':mixed:' .. block.task,
       format('{"verdict":"mixed","reason":"expired","n":%d,"block":"%s","label":"%s","age":%s,'
-        .. '"cause":"%s","idle":%s,"slots":%d,"nacked":', block.n, block.name, escape(block.label),
-        block.age, block.cause, block.idle, block.slots)
-        .. block.nacked .. ',"failed":' .. block.failed .. ',"residuals":"' .. block.residuals
-        .. '"}')
+        .. '"cause":"%s","idle":%s,"slots":%d,"nacked":"', block.n, block.name,
+        escape(block.label), block.age, block.cause, block.idle, block.slots)
+        .. block.nacked .. '","failed":"' .. block.failed .. '","residuals":"' .. block.residuals
+        .. (block.present ~= '' and '","present":"' .. block.present or '') .. '"}')
   end
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end

@@ -15,6 +15,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.record import HEADER_SLOTS
+from acker_redis.protocol.slots import unpack_slots
 from acker_redis.reference.acker import Reference
 from acker_redis.reference.acker import TreeRow as ReferenceRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
@@ -298,11 +299,13 @@ def _waiting_in_blocks(shard: RedisShard) -> int:
         return {key.decode().rpartition(":")[2] for key in keys}
 
     assert kept(":block:*") == set(names)
-    assert kept(":failed:*") <= set(names)
+    assert kept(":failed:*") | kept(":present:*") <= set(names)
     assert not kept(":scratch*")
     waiting = 0
     for name, (_, header) in zip(names, headers, strict=True):
         count = int.from_bytes(header[HEADER_SLOTS], "big")
-        waiting += count - client.hlen(f"{prefix}:failed:{name}")
+        present = unpack_slots(client.get(f"{prefix}:present:{name}") or b"")
+        failed = unpack_slots(client.get(f"{prefix}:failed:{name}") or b"")
+        waiting += (len(present) or count) - len(failed)
         assert client.strlen(f"{prefix}:block:{name}") == 8 * count
     return waiting

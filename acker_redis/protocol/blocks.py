@@ -13,6 +13,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import SLOTS, check_block
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import MAX_TEXTS
+from acker_redis.protocol.slots import pack_slots
 from acker_redis.protocol.texts import check_text
 
 TRACK, TOUCH = 1, 4
@@ -38,17 +39,18 @@ class BlockPart:
     block: int
     flags: int = 0
     header: bytes = b""
+    present: bytes = b""
     slots: bytes = b""
     deltas: bytes = b""
     failed: bytes = b""
 
     def arguments(self) -> tuple[bytes, ...]:
-        """The six arguments of ``apply_blocks.lua``."""
-        number = self.block.to_bytes(8, "big")
-        return (bytes([self.flags]), number, self.header, self.slots, self.deltas, self.failed)
+        """The seven arguments of ``apply_blocks.lua``."""
+        columns = (self.header, self.present, self.slots, self.deltas, self.failed)
+        return (bytes([self.flags]), self.block.to_bytes(8, "big"), *columns)
 
     def __len__(self) -> int:
-        return 9 + len(self.header) + len(self.slots) + len(self.deltas) + len(self.failed)
+        return sum(map(len, self.arguments()))
 
     @property
     def anchors(self) -> range:
@@ -115,11 +117,13 @@ def pack_track(
     deltas: Iterable[int] | bytes,
     failed: Mapping[int, str] | None = None,
     touch: bool = False,
+    present: Iterable[int] | None = None,
 ) -> BlockPart:
     """Return the part that tracks a block, with a delta for each slot.
 
-    ``deltas`` are numbers, or 8 bytes each, big-endian. Raises InvalidBatchError for an invalid
-    block, label or column.
+    ``deltas`` are numbers, or 8 bytes each, big-endian. ``present`` are the slots that hold a tree,
+    None for all; the deltas of the others are 0. Raises InvalidBatchError for an invalid block,
+    label or column.
     """
     column = pack_column(deltas)
     count = len(column) // 8
@@ -128,7 +132,9 @@ def pack_track(
     name, text = check_name("task", task).encode(), check_text("label", label, 1)
     header = struct.pack(">HB", count, len(name)) + name + text
     flags = TRACK | (TOUCH if touch else 0)
-    return BlockPart(check_block(block), flags, header, b"", column, _failures(failed or {}))
+    held = b"" if present is None else _present(present, column)
+    failures = _failures(failed or {})
+    return BlockPart(check_block(block), flags, header, held, b"", column, failures)
 
 
 def pack_deltas(
@@ -153,7 +159,7 @@ def pack_deltas(
         named = struct.pack(f">{len(slots)}H", *slots)
         column = pack_column([deltas[slot] for slot in slots])
     flags = TOUCH if touch else 0
-    return BlockPart(check_block(block), flags, b"", named, column, _failures(failed or {}))
+    return BlockPart(check_block(block), flags, b"", b"", named, column, _failures(failed or {}))
 
 
 def split_failures(failed: Mapping[int, str]) -> list[dict[int, str]]:
@@ -212,6 +218,17 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
     if len(column) % 8 or max(column[::8], default=0) > 0x7F:
         raise InvalidBatchError("a delta is a number from 0 to 2^63-1, in 8 bytes")
     return column
+
+
+def _present(slots: Iterable[int], column: bytes) -> bytes:
+    """Return the bitmap of the present slots; b"" for all."""
+    count, held = len(column) // 8, set(slots)
+    if not held or not held <= set(range(count)):
+        raise InvalidBatchError(f"present is one or more of the slots 0 to {count - 1}")
+    for slot in range(count):
+        if slot not in held and any(column[8 * slot : 8 * slot + 8]):
+            raise InvalidBatchError(f"slot {slot} holds no tree, so its delta must be 0")
+    return b"" if len(held) == count else pack_slots(held, count)
 
 
 def _failures(failed: Mapping[int, str]) -> bytes:

@@ -87,8 +87,12 @@ class ShardKeys:
         return f"{self.prefix}:block:{number:013x}"
 
     def failed(self, number: int) -> str:
-        """HASH of the failed trees of a block: slot -> why."""
+        """STRING, the bitmap of the failed trees of a block."""
         return f"{self.prefix}:failed:{number:013x}"
+
+    def present(self, number: int) -> str:
+        """STRING, the bitmap of the slots of a block that hold a tree; missing if all do."""
+        return f"{self.prefix}:present:{number:013x}"
 
     def fence(self, bucket: int) -> str:
         """HASH of the fences of a bucket: producer -> ``seq:digest``."""

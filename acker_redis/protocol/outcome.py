@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from acker_redis.protocol.ids import EDGE_BIT, block_anchor, split_anchor
+from acker_redis.protocol.slots import unpack_slots
 
 Verdict = Literal["ack", "nack", "touch"]
 Cause = Literal["", "idle", "deadline"]
@@ -97,11 +98,13 @@ class BlockOutcome:
     """The checksum of each slot in ``nacked``; 0 if the block has lost its checksums."""
     edges: tuple[str, ...] = ()
     """Of a block that expired: the names of all edges of the namespace."""
+    absent: tuple[int, ...] = ()
+    """Slots that hold no tree. They have no verdict."""
 
     @property
     def count(self) -> int:
         """Number of single verdicts in the entry."""
-        return len(self.rows) or self.slots - len(self.failed)
+        return len(self.rows) or self.slots - len(self.failed) - len(self.absent)
 
     def expand(self) -> Iterator[Outcome]:
         """Yield the single verdicts, by slot; the source id of each is the block's label."""
@@ -109,9 +112,9 @@ class BlockOutcome:
             for slot, why in self.rows:
                 yield self._outcome("nack", self.reason, slot, why)
             return
-        failed, nacked = set(self.failed), dict(zip(self.nacked, self.residuals, strict=True))
+        skipped, nacked = {*self.failed, *self.absent}, dict(zip(self.nacked, self.residuals, strict=True))
         for slot in range(self.slots):
-            if slot in failed:
+            if slot in skipped:
                 continue
             if self.verdict != "mixed":
                 yield self._outcome(self.verdict, self.reason, slot)
@@ -130,7 +133,7 @@ class BlockOutcome:
         """Yield the ranges of complete slots as (first, end), where end is exclusive."""
         if self.verdict not in ("ack", "mixed"):
             return
-        yield from ranges_without(self.slots, (*self.failed, *self.nacked))
+        yield from ranges_without(self.slots, (*self.failed, *self.absent, *self.nacked))
 
     def _outcome(self, verdict: Verdict, reason: str, slot: int, why: str = "") -> Outcome:
         anchor = block_anchor(self.block, slot)
@@ -235,16 +238,17 @@ def _block(
     verdict: Any, reason: str, flat: Mapping[bytes, bytes], edges: tuple[str, ...]
 ) -> BlockOutcome:
     def slots(name: bytes) -> tuple[int, ...]:
-        return tuple(json.loads(flat.get(name, b"[]")))
+        return unpack_slots(bytes.fromhex(flat.get(name, b"").decode()))
 
-    residuals = flat.get(b"residuals", b"")
+    residuals, present = flat.get(b"residuals", b""), set(slots(b"present"))
+    count = int(flat.get(b"slots", 0))
     return BlockOutcome(
         verdict=verdict,
         reason=reason,
         block=int(flat[b"block"], 16),
         label=flat[b"label"].decode(),
         age_ms=int(flat[b"age"]),
-        slots=int(flat.get(b"slots", 0)),
+        slots=count,
         failed=slots(b"failed"),
         nacked=slots(b"nacked"),
         rows=tuple((slot, why) for slot, why in json.loads(flat.get(b"rows", b"[]"))),
@@ -252,4 +256,5 @@ def _block(
         idle_ms=int(flat.get(b"idle", 0)),
         residuals=tuple(int(residuals[at : at + 16], 16) for at in range(0, len(residuals), 16)),
         edges=edges if verdict == "mixed" else (),
+        absent=tuple(slot for slot in range(count) if slot not in present) if present else (),
     )

@@ -9,6 +9,7 @@ from acker_redis.errors import SchemaError
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.outcome import odd_edges, ranges_without
 from acker_redis.protocol.record import parse_header, parse_record
+from acker_redis.protocol.slots import unpack_slots
 
 State = Literal["open", "failed", "untracked", "complete"]
 
@@ -33,13 +34,15 @@ class BlockState:
     """Slots that have failed; each was nacked when it failed."""
     outstanding: tuple[int, ...] = ()
     """The checksums of the slots in ``open`` that have not failed, in order."""
+    absent: tuple[int, ...] = ()
+    """Slots that hold no tree."""
 
     def done(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of complete slots as (first, end), where end is exclusive.
 
         The slots are acked when the block ends. A source that cannot wait may use these ranges.
         """
-        yield from ranges_without(self.slots, {*self.open, *self.failed})
+        yield from ranges_without(self.slots, {*self.open, *self.failed, *self.absent})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +138,22 @@ def _loose_tree(reply: Sequence[Any], anchor: int) -> TreeState:
 
 
 def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
-    now, bucket, stored, column, failed_slots, why = reply
+    now, bucket, stored, column, failed_bits, present = reply
     block, slot = split_anchor(anchor) or (0, 0)
     count, checksums = len(column) // 8, struct.unpack(f">{len(column) // 8}Q", column)
     if slot >= count:
         return None
-    header = parse_header(stored)
-    has_failed = {int(each) for each in failed_slots}
-    failed = sorted(has_failed)
+    header, failed = parse_header(stored), unpack_slots(failed_bits)
+    has_failed, held = set(failed), set(unpack_slots(present) or range(count))
+    if slot not in held:
+        return None
     return TreeState(
         anchor=anchor,
         checksum=checksums[slot],
         task=header.task,
         source_id=header.label,
-        failed=slot in failed,
-        why=why.decode(),
+        failed=slot in has_failed,
+        why="",
         age_ms=max(0, int(now) - header.first_ms),
         bucket=int(bucket),
         idle_ms=max(0, int(now) - header.last_ms),
@@ -157,11 +161,12 @@ def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
             block=block,
             slots=count,
             open=tuple(slot for slot, checksum in enumerate(checksums) if checksum),
-            failed=tuple(failed),
+            failed=failed,
             outstanding=tuple(
                 checksum
                 for slot, checksum in enumerate(checksums)
                 if checksum and slot not in has_failed
             ),
+            absent=tuple(slot for slot in range(count) if slot not in held),
         ),
     )

@@ -29,6 +29,8 @@ class BlockRow:
     task: str = ""
     """Set in a TRACK only, with ``label`` and a delta for each slot from 0 on."""
     label: str = ""
+    absent: frozenset[int] = frozenset()
+    """Of a TRACK: the slots that hold no tree; their deltas are 0."""
 
 
 @dataclass
@@ -42,10 +44,17 @@ class Block:
     """The checksums with which the block was tracked."""
     checksums: list[int]
     failed: set[int] = field(default_factory=set)
+    absent: frozenset[int] = frozenset()
+    """Slots that hold no tree."""
     last_ms: int = 0
     """Time of a row, of all rows since the last tick the first. For display only."""
     capped: bool = False
     """Whether the deadline kept the last move out of the newest bucket."""
+
+    @property
+    def trees(self) -> set[int]:
+        """The slots that hold a tree."""
+        return set(range(len(self.checksums))) - self.absent
 
 
 @dataclass
@@ -72,7 +81,7 @@ class BlockReference(Reference):
         """Number of pending trees without a verdict, expiring ones included."""
         places = (*self.block_buckets, self.blocks_expiring)
         blocks = (block for place in places for block in place.values())
-        return super().tracked_records + sum(len(b.checksums) - len(b.failed) for b in blocks)
+        return super().tracked_records + sum(len(b.trees - b.failed) for b in blocks)
 
     @property
     def draining(self) -> bool:
@@ -117,7 +126,7 @@ class BlockReference(Reference):
         """Drain all expiring blocks, or only ``blocks``, and return the number left."""
         for number in list(self.blocks_expiring) if blocks is None else blocks:
             block = self.blocks_expiring.pop(number)
-            slots = set(range(len(block.checksums))) - block.failed
+            slots = block.trees - block.failed
             nacked = {slot for slot in slots if block.checksums[slot]}
             self.counters["expired"] += len(nacked)
             for slot in nacked:
@@ -147,7 +156,12 @@ class BlockReference(Reference):
                 )
             if self.backlog(row.task) >= self.outcomes_limit:
                 raise BacklogError(row.task)
-        elif (block.task, block.label, block.tracked) != (row.task, row.label, _column(row)):
+        elif (block.task, block.label, block.tracked, block.absent) != (
+            row.task,
+            row.label,
+            _column(row),
+            row.absent,
+        ):
             raise ChangedBatchError(f"block {row.block} came back with other content")
 
     def _block(self, row: BlockRow) -> bool:
@@ -158,16 +172,22 @@ class BlockReference(Reference):
         if row.task:
             column = _column(row)
             block = Block(
-                self.now_ms, row.task, row.label, column, list(column), last_ms=self.now_ms
+                self.now_ms,
+                row.task,
+                row.label,
+                column,
+                list(column),
+                absent=row.absent,
+                last_ms=self.now_ms,
             )
-            self.counters["tracked"] += len(column)
+            self.counters["tracked"] += len(block.trees)
             self.names[row.task] = self.ticks
             for reason, refused in (
                 ("conflict", row.block in self.blocks_expiring),
                 ("overflow", self._taken + len(column) > 2 * self.high_water),
             ):
                 if refused:
-                    self.counters[reason] += len(column)
+                    self.counters[reason] += len(block.trees)
                     self._tell_block("nack", reason, row.block, block)
                     return True
             self._taken += len(column)
@@ -185,7 +205,7 @@ class BlockReference(Reference):
         self._fail(row, block)
         if not any(block.checksums):
             del self.block_buckets[age or 0][row.block]
-            done = len(block.checksums) - len(block.failed)
+            done = len(block.trees - block.failed)
             self._acked(block, done)
             if done:
                 self._tell_block("ack", "completed", row.block, block)
@@ -208,7 +228,7 @@ class BlockReference(Reference):
             self.latency = self.latency.plus(self.now_ms - block.first_ms, trees)
 
     def _fail(self, row: BlockRow, block: Block) -> None:
-        new = {slot: why for slot, why in row.failed.items() if slot < len(block.checksums)}
+        new = {slot: why for slot, why in row.failed.items() if slot in block.trees}
         self.counters["orphaned"] += len(row.failed) - len(new)
         new = {slot: why for slot, why in new.items() if slot not in block.failed}
         if new:
@@ -240,6 +260,7 @@ class BlockReference(Reference):
             age_ms=max(0, self.now_ms - block.first_ms),
             slots=0 if rows else len(block.checksums),
             failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else (),
+            absent=() if rows else tuple(sorted(block.absent)),
             nacked=tuple(sorted(nacked)),
             rows=rows,
         )

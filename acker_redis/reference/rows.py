@@ -29,4 +29,5 @@ def pack_block(row: BlockRow) -> BlockPart:
         dense = sorted(row.deltas) == list(range(len(row.deltas)))
         return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)
     column = [row.deltas[slot] for slot in range(len(row.deltas))]
-    return pack_track(row.block, row.task, row.label, column, row.failed, row.touch)
+    present = set(range(len(column))) - row.absent if row.absent else None
+    return pack_track(row.block, row.task, row.label, column, row.failed, row.touch, present)

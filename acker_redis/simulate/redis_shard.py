@@ -12,6 +12,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Outcome
 from acker_redis.protocol.record import HEADER_FIRST, HEADER_SLOTS, RECORD_FIRST, RECORD_TASK
 from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.slots import unpack_slots
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.reference.rows import pack, pack_block
@@ -127,8 +128,10 @@ class RedisShard:
         trees = 0
         for place in self.block_places():
             for block, header in client.hgetall(place).items():
-                trees += int.from_bytes(header[HEADER_SLOTS], "big")
-                trees -= client.hlen(self.keys.failed(int.from_bytes(block, "big")))
+                number = int.from_bytes(block, "big")
+                present = unpack_slots(client.get(self.keys.present(number)) or b"")
+                trees += len(present) or int.from_bytes(header[HEADER_SLOTS], "big")
+                trees -= len(unpack_slots(client.get(self.keys.failed(number)) or b""))
         return trees
 
     def block_places(self) -> list[str]:

@@ -1,9 +1,10 @@
--- Read and validate the blocks of a batch. Needs shards, shard_number, is_text. Gives items, one
+-- Read and validate the blocks of a batch. Needs shards, shard_number. Gives items, one
 -- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
--- touch, deltas, and where present slots, task, label (of a TRACK), at (slots of sparse deltas),
--- failed (slots and whys); and ids, in the same order.
+-- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
+-- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
+-- the same order. Needs is_text, width, ones, has.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE = 4096
+local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
 
 -- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
 local function read_slots(column)
@@ -31,7 +32,22 @@ local function read_failed(column)
   return { slots = slots, whys = whys }, size
 end
 
-local count = (#ARGV - 2) / 6
+-- Return why a bitmap of the present slots is wrong; nil if it is right.
+local function wrong_present(present, slots, deltas)
+  if #present ~= width(slots) then return 'needs a bit for each slot in present' end
+  for slot = slots, 8 * #present - 1 do
+    if has(present, slot) then return 'has a bit behind its last slot in present' end
+  end
+  if ones(present) == 0 then return 'needs a tree in at least one slot' end
+  for slot = 0, slots - 1 do
+    if not has(present, slot) and sub(deltas, 8 * slot + 1, 8 * slot + 8) ~= ABSENT then
+      return 'has a delta for a slot without a tree'
+    end
+  end
+  return nil
+end
+
+local count = (#ARGV - 2) / 7
 local bytes, texts, sparse = 0, 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
 if count > MAX_BLOCKS or bytes > MAX_BYTES then
@@ -43,9 +59,9 @@ local function bad(k, words)
 end
 local items, ids, seen = {}, {}, {}
 for k = 1, count do
-  local at = 6 * k - 4
-  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
-    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local at = 7 * k - 5
+  local flags, id, header, present, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2],
+    ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local flag = byte(flags)
   if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
     return bad(k, 'has an unknown flag; the flags are TRACK 1 and TOUCH 4')
@@ -76,9 +92,15 @@ for k = 1, count do
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
       return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
     end
-    texts = texts + #item.label
-  elseif header ~= '' then
-    return bad(k, 'has a header, which is allowed with TRACK only')
+    texts, item.present, item.trees = texts + #item.label, present, item.slots
+    if present ~= '' then
+      local wrong = wrong_present(present, item.slots, deltas)
+      if wrong then return bad(k, wrong) end
+      item.trees = ones(present)
+      if item.trees == item.slots then item.present = '' end
+    end
+  elseif header ~= '' or present ~= '' then
+    return bad(k, 'has a header or present slots, which are allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
     return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')

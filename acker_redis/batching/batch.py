@@ -107,7 +107,11 @@ class Batch:
         self._fold(anchor, xor_ids(emitted), TRACK, text).source_id = text
 
     def track_block(
-        self, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+        self,
+        label: str,
+        deltas: Iterable[int] | bytes,
+        block: int | None = None,
+        present: Iterable[int] | None = None,
     ) -> range:
         """Begin a block of trees, and return their anchors, by slot.
 
@@ -118,11 +122,14 @@ class Batch:
             label: The source's name for the block, 1 to 255 bytes. The verdicts carry it. It must
                 differ between attempts.
             deltas: One number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's first
-                messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a slot without a tree.
+                messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a tree without messages,
+                which is complete at once, and for a slot that is not ``present``.
                 It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
             block: The number of the block. By default it is derived from task and label, so a
                 program that runs again tracks the same block. With an explicit number, a label like
                 ``orders/3@1000`` is refused, because it would look like one of Spark's labels.
+            present: The slots that hold a tree, at least one; None for all. The others get no
+                verdict.
 
         """
         self._needs_task()
@@ -134,7 +141,7 @@ class Batch:
                 "which name consecutive records: use a label that does not end in @ and a number, "
                 "or omit the block number"
             )
-        part = pack_track(number, self.task, label, deltas)
+        part = pack_track(number, self.task, label, deltas, present=present)
         if number in self._blocks:
             raise InvalidBatchError(
                 f"block {label!r} is tracked twice; use another label for each attempt"

@@ -15,6 +15,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.slots import pack_slots, unpack_slots
 from acker_redis.reference.acker import Record
 from acker_redis.reference.blocks import Block, BlockReference, BlockRow
 from acker_redis.sync.outcomes import Outcome
@@ -33,7 +34,6 @@ class Oracle:
         self._rotations = 0
         self._seen: Counter[tuple[str, bool]] = Counter()
         self._entries: Counter[str] = Counter()
-        self._whys: dict[int, dict[int, str]] = {}
 
     def apply(self, rows: Columns | Blocks, fence: Fence | None) -> Json:
         """Return the reply of apply or apply_blocks. Raise the errors of the reference."""
@@ -46,7 +46,7 @@ class Oracle:
     def _apply_blocks(self, rows: list[BlockRow], fence: Fence | None) -> Json:
         applied = self.reference.apply_blocks(rows, fence)
         numbers = [n for n, row in enumerate(rows) if row.block in applied.rejected]
-        trees = sum(len(rows[n].deltas) for n in numbers)
+        trees = sum(len(rows[n].deltas) - len(rows[n].absent) for n in numbers)
         return self._applied(applied, trees, numbers)
 
     def _applied(self, applied: ShardApplied, rejected: int, numbers: list[int]) -> Json:
@@ -108,7 +108,6 @@ class Oracle:
             self._seen[task, False], self._seen[task, True] = len(loose), len(blocks)
             self._entries[task] += len({(o.verdict, o.reason) for o in new}) + len(new_blocks)
             for outcome in new_blocks:
-                self._whys.setdefault(outcome.block, {}).update(outcome.rows)
                 new += outcome.expand()
             found += [_outcome(task, o) for o in new]
         return found
@@ -144,19 +143,20 @@ class Oracle:
                 if anchor in records:
                     return [None, age, {"hex": _record_hex(records[anchor])}]
             return [None]
-        number, slot = place
+        number, _ = place
         for age, blocks in enumerate((*reference.block_buckets, reference.blocks_expiring)):
             if number in blocks:
                 block = blocks[number]
-                failed = [str(each) for each in sorted(block.failed)]
-                why = self._whys[number][slot] if slot in block.failed else ""
+                slots = len(block.checksums)
+                failed = pack_slots(block.failed, slots) if block.failed else b""
+                present = pack_slots(block.trees, slots) if block.absent else b""
                 return [
                     None,
                     age,
                     {"hex": _header_hex(block)},
                     {"hex": "".join(f"{sum_:016x}" for sum_ in block.checksums)},
-                    failed if len(failed) < 2 else None,
-                    {"hex": why.encode().hex()},
+                    {"hex": failed.hex()},
+                    {"hex": present.hex()},
                 ]
         return [None]
 
@@ -196,7 +196,8 @@ class Oracle:
                 "digest": _digest(block),
                 "capped": block.capped,
                 "checksums": [f"{checksum:016x}" for checksum in block.checksums],
-                "failed": {str(s): self._whys[number][s] for s in sorted(block.failed)},
+                "failed": sorted(block.failed),
+                "absent": sorted(block.absent),
             }
             for number, block in sorted(bucket.items())
         }
@@ -220,6 +221,7 @@ def block_row(part: BlockPart) -> BlockRow:
         touch=bool(part.flags & TOUCH),
         task=part.header[3:task_end].decode(),
         label=part.header[task_end:].decode(),
+        absent=frozenset(range(count)) - {*(unpack_slots(part.present) or range(count))},
     )
 
 
@@ -258,6 +260,8 @@ def _text(record: Record) -> str:
 
 def _digest(block: Block) -> str:
     column = struct.pack(f">{len(block.tracked)}Q", *block.tracked)
+    if block.absent:
+        column += pack_slots(block.trees, len(block.tracked))
     return hashlib.sha1(column, usedforsecurity=False).hexdigest()[:8]
 
 
@@ -269,5 +273,6 @@ def _record_hex(record: Record) -> str:
 
 def _header_hex(block: Block) -> str:
     texts = bytes([len(block.task)]) + block.task.encode() + block.label.encode()
-    slots = f"{int(block.capped):02x}{len(block.checksums):04x}"
+    flags = int(block.capped) + 2 * bool(block.absent)
+    slots = f"{flags:02x}{len(block.checksums):04x}"
     return f"{TIMES}{slots}{_digest(block).encode().hex()}{texts.hex()}"

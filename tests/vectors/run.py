@@ -168,15 +168,20 @@ class _Run:
         """Parse a header: times 10, flags 1, slots 2, digest 8, length 1, task, label."""
         checksums = self.client.get(f"{prefix}:block:{name}")
         _same("bytes of a block", 8 * int.from_bytes(header[11:13], "big"), len(checksums))
-        label = 22 + header[21]
+        label, held = 22 + header[21], self._slots(f"{prefix}:present:{name}")
+        _same("a block with absent slots", bool(header[10] & 2), bool(held))
         return {
             "label": header[label:].decode(),
             "task": header[22:label].decode(),
             "digest": header[13:21].decode(),
-            "capped": bool(header[10]),
+            "capped": bool(header[10] & 1),
             "checksums": [checksums[i : i + 8].hex() for i in range(0, len(checksums), 8)],
-            "failed": self._texts(f"{prefix}:failed:{name}"),
+            "failed": self._slots(f"{prefix}:failed:{name}"),
+            "absent": sorted(set(range(len(checksums) // 8)) - set(held)) if held else [],
         }
+
+    def _slots(self, key: str) -> list[int]:
+        return _slots((self.client.get(key) or b"").hex())
 
     def _nothing_else(self, prefix: str, buckets: list[Json]) -> None:
         """Check that ended blocks and calls left no key."""
@@ -187,8 +192,9 @@ class _Run:
             sorted(
                 [f"block:{name}" for name in blocks]
                 + [f"failed:{name}" for name, block in blocks.items() if block["failed"]]
+                + [f"present:{name}" for name, block in blocks.items() if block["absent"]]
             ),
-            sorted(key for key in found if key.startswith(("block:", "failed:", "scratch"))),
+            sorted(key for key in found if key.startswith(("block:", "failed:", "present:", "scratch"))),
         )
 
 
@@ -227,9 +233,11 @@ def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
             yield [verdict, reason, f"{base | slot:016x}", label, why, "", ""]
         return
     residuals = iter(re.findall("." * 16, fields.get(b"residuals", b"").decode()))
-    failed, nacked = (set(json.loads(fields.get(n, b"[]"))) for n in (b"failed", b"nacked"))
+    failed, nacked, present = (
+        set(_slots(fields.get(name, b"").decode())) for name in (b"failed", b"nacked", b"present")
+    )
     for slot in range(int(fields[b"slots"])):
-        if slot in failed:
+        if slot in failed or (present and slot not in present):
             continue
         said, more = [verdict, reason], ["", ""]
         if verdict == "mixed" and slot in nacked:
@@ -237,6 +245,12 @@ def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
         elif verdict == "mixed":
             said = ["ack", "completed"]
         yield [*said, f"{base | slot:016x}", label, "", *more]
+
+
+def _slots(bitmap: str) -> list[int]:
+    """Return the slots of a bitmap in hex: bit 7 of byte 0 is slot 0."""
+    bits = "".join(f"{int(digit, 16):04b}" for digit in bitmap)
+    return [slot for slot, bit in enumerate(bits) if bit == "1"]
 
 
 def _anchors(rows: list[Json]) -> Iterator[int]:

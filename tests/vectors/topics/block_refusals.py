@@ -32,15 +32,15 @@ def failure(slot: int, why: bytes = b"no") -> bytes:
 
 
 def block(
-    *, flags: bytes = b"\0", number: bytes = NUMBER, head: bytes = b"", slots: bytes = b"\0\0",
-    deltas: bytes = TWO, failed: bytes = b"",
+    *, flags: bytes = b"\0", number: bytes = NUMBER, head: bytes = b"", present: bytes = b"",
+    slots: bytes = b"\0\0", deltas: bytes = TWO, failed: bytes = b"",
 ) -> tuple[bytes, ...]:  # fmt: skip
-    """Return the six arguments of a block, valid by default."""
-    return flags, number, head, slots, deltas, failed
+    """Return the seven arguments of a block, valid by default."""
+    return flags, number, head, present, slots, deltas, failed
 
 
 def tracked(**changed: bytes) -> tuple[bytes, ...]:
-    """Return the six arguments of a TRACK of a new block."""
+    """Return the seven arguments of a TRACK of a new block."""
     return block(**({"flags": b"\1", "number": OTHER, "head": header(), "slots": b""} | changed))
 
 

@@ -123,11 +123,12 @@ def _(v: Vector) -> None:
     "tracked again, none of its trees has failed.",
 )
 def _(v: Vector) -> None:
-    v.redis("HSET", f"acker:{{vector:0}}:failed:{BLOCK:013x}", "0", "long ago")
+    v.redis("SET", f"acker:{{vector:0}}:failed:{BLOCK:013x}", "@")
+    v.redis("SET", f"acker:{{vector:0}}:present:{BLOCK:013x}", "@")
     _tracked(v, A, B)
     v.apply(fail(slot(0), "now", A))
     v.apply(ack(slot(1), B))
-    v.redis("HSET", f"acker:{{vector:0}}:failed:{BLOCK:013x}", "0", "long ago")
+    v.redis("SET", f"acker:{{vector:0}}:failed:{BLOCK:013x}", "@")
     v.apply(track_block(BLOCK, LABEL, A, B), fail(slot(0), "at once"), task="t")
 
 

@@ -21,7 +21,7 @@ from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server, find_wheel
 from acker_redis.protocol import commands, server_version
-from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
+from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track, split_failures
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference.acker import TreeRow
@@ -73,6 +73,7 @@ class Case:
 
 ASCII, LONG = "2013-01-01/UA%03d/JFKLAX", "x" * 252 + "%03d"
 WIDE = "日本語" * 6 + "%03d"  # 57 bytes
+QUOTES = '"' * 252 + "%03d"  # JSON doubles them
 
 
 def tracks(text: str) -> Callable[[Case, int], Iterator[Call]]:
@@ -156,14 +157,21 @@ def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
         per_call = min(64, (MAX_CALL - 1000) // (8 * slots + 300))
         for start in range(0, count * per_call, per_call):
             numbers = range(start, start + per_call)
-            track = [pack_track(block, "task", LONG % 1, columns) for block in numbers]
+            held = range(0, slots, 2) if kind in ("partial", "partial ack") else None
+            deltas = [c if held is None or s in held else 0 for s, c in enumerate(columns)]
+            track = [pack_track(b, "task", LONG % 1, deltas, present=held) for b in numbers]
             call = commands.apply_blocks(keys, track, None)
-            if kind == "track":
+            if kind in ("track", "partial"):
                 yield call
                 continue
             case.run(call)
-            if kind == "ack":
-                parts = [pack_deltas(b, dict(enumerate(columns)), dense=True) for b in numbers]
+            if kind == "failed":
+                # All but one slot have failed, over several calls: the last one ends the blocks.
+                lots = split_failures(dict.fromkeys(range(1, slots), "no"))
+                for lot, b in itertools.product(lots, numbers):
+                    case.run(commands.apply_blocks(keys, [pack_deltas(b, {}, lot)], None))
+            if kind in ("ack", "partial ack", "failed"):
+                parts = [pack_deltas(b, dict(enumerate(deltas)), dense=True) for b in numbers]
             else:
                 some = range(0, slots, slots // 64)
                 parts = [pack_deltas(b, dict.fromkeys(some, 5), dense=False) for b in numbers]
@@ -171,6 +179,18 @@ def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
             yield commands.apply_blocks(keys, parts, None)
 
     return calls
+
+
+def block_fails(case: Case, count: int) -> Iterator[Call]:
+    """Calls with as many failures as they hold, on blocks of 4095 trees."""
+    lot = split_failures(dict.fromkeys(range(SLOTS), "w" * 12))[0]
+    for number in range(count):
+        case.run(
+            commands.apply_blocks(
+                case.shard.keys, [pack_track(number, "t", "l", [A] * SLOTS)], None
+            )
+        )
+        yield commands.apply_blocks(case.shard.keys, [pack_deltas(number, {}, lot)], None)
 
 
 def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
@@ -216,21 +236,28 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("track, 1024 rows, ids of 23 bytes", "apply", 3, tracks(ASCII)),
         ("track, 1024 rows, 57 bytes, not ASCII", "apply", 3, tracks(WIDE)),
         ("track, 257 rows, ids of 255 bytes", "apply", 3, tracks(LONG)),
+        ("track, 257 rows, 255 quotes", "apply", 3, tracks(QUOTES)),
         ("delta, 1024 rows", "apply", 3, acks(ASCII, B)),
         ("ack, 1024 rows, ids of 23 bytes", "apply", 3, acks(ASCII)),
         ("ack, 1024 rows, ids of 255 bytes", "apply", 3, acks(LONG)),
+        ("ack, 1024 rows, ids of 255 quotes", "apply", 3, acks(QUOTES)),
         ("fail, 1024 rows, 255 bytes, whys of 63", "apply", 3, fails),
         (f"ack, 1024 rows, among {pending:,}", "apply", 3, acks(ASCII, A, pending)),
         ("delta, 16 buckets of 500", "apply", 16, spread(500)),
         (f"delta, 16 buckets of {pending // 16:,}", "apply", 16, spread(pending // 16)),
         ("expire, 1000 of 23 bytes", "expire", 3, drain(ASCII, 60_000)),
         ("expire, 255 bytes (stops at 256 KiB)", "expire", 3, drain(LONG, 90_000)),
+        ("expire, 255 quotes", "expire", 3, drain(QUOTES, 90_000)),
         (f"expire, bucket of {pending:,}", "expire", 3, drain("s%03d", pending)),
         (f"rotate, bucket of {pending // 10:,}", "rotate", 3, ticks(pending)),
         ("apply_blocks, track, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "track")),
         ("apply_blocks, ack, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "ack")),
         ("apply_blocks, ack, 500 trees a block", "apply_blocks", 3, blocks(500, "ack")),
         ("apply_blocks, sparse, 64 slots a block", "apply_blocks", 3, blocks(SLOTS, "sparse")),
+        ("apply_blocks, track, every second slot", "apply_blocks", 3, blocks(SLOTS, "partial")),
+        ("apply_blocks, ack, every second slot", "apply_blocks", 3, blocks(SLOTS, "partial ack")),
+        ("apply_blocks, ack, all but one failed", "apply_blocks", 3, blocks(SLOTS, "failed")),
+        ("apply_blocks, fail, as many as fit", "apply_blocks", 3, block_fails),
         ("expire_blocks, 4095 trees a block", "expire_blocks", 3, block_drain(SLOTS)),
         ("take, entries of 300 KiB", "take", 3, takes),
         ("status, 1000 tasks", "status", 3, statuses),

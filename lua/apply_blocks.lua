@@ -16,8 +16,8 @@ ARGV[3+] blocks    seven arguments for each of 1 to 64 blocks, no duplicates; 1 
          present   of a TRACK: '' = each slot holds a tree; or a bitmap of those that do,
                    ceil(n/8) bytes, bit 7 of byte 0 is slot 0, at least one; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
-         deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree; at most
-                   4095, or '' for none
+         deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree, and for
+                   a tree without messages; at most 4095, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
                    byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
 

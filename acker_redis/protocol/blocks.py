@@ -22,7 +22,7 @@ MAX_BLOCKS = 64
 MAX_CALL = 1024 * 1024
 """Maximum bytes per call."""
 MAX_NAMED = 4096
-"""Maximum slots that one call names: those of sparse deltas plus those of failures."""
+"""Maximum slots that one call names: those of sparse deltas, of failures, and the absent ones."""
 MAX_FAILED = 1024
 """Maximum failures in one part of a block; more failures need several parts."""
 DENSE_LEAST = 8
@@ -65,6 +65,8 @@ class BlockPart:
         """
         texts = len(self.header) - 3 - self.header[2] if self.header else 0
         named, at = len(self.slots) // 2, 0
+        if self.present:
+            named += len(self.deltas) // 8 - int.from_bytes(self.present, "big").bit_count()
         while at < len(self.failed):
             length = self.failed[at + 2]
             named, texts, at = named + 1, texts + length, at + 3 + length
@@ -225,8 +227,8 @@ def _present(slots: Iterable[int], column: bytes) -> bytes:
     count, held = len(column) // 8, set(slots)
     if not held or not held <= set(range(count)):
         raise InvalidBatchError(f"present is one or more of the slots 0 to {count - 1}")
-    for slot in range(count):
-        if slot not in held and any(column[8 * slot : 8 * slot + 8]):
+    for slot in set(range(count)) - held:
+        if any(column[8 * slot : 8 * slot + 8]):
             raise InvalidBatchError(f"slot {slot} holds no tree, so its delta must be 0")
     return b"" if len(held) == count else pack_slots(held, count)
 

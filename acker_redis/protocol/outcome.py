@@ -112,7 +112,10 @@ class BlockOutcome:
             for slot, why in self.rows:
                 yield self._outcome("nack", self.reason, slot, why)
             return
-        skipped, nacked = {*self.failed, *self.absent}, dict(zip(self.nacked, self.residuals, strict=True))
+        skipped, nacked = (
+            {*self.failed, *self.absent},
+            dict(zip(self.nacked, self.residuals, strict=True)),
+        )
         for slot in range(self.slots):
             if slot in skipped:
                 continue

@@ -4,7 +4,8 @@
 -- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
 -- the same order. Needs is_text, width, ones, has.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
+local MAX_SPARSE, ABSENT, NONE = 4096, string.rep('\0', 8), {}
+local sparse, gaps = 0, {}
 
 -- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
 local function read_slots(column)
@@ -32,23 +33,41 @@ local function read_failed(column)
   return { slots = slots, whys = whys }, size
 end
 
--- Return why a bitmap of the present slots is wrong; nil if it is right.
-local function wrong_present(present, slots, deltas)
-  if #present ~= width(slots) then return 'needs a bit for each slot in present' end
-  for slot = slots, 8 * #present - 1 do
-    if has(present, slot) then return 'has a bit behind its last slot in present' end
+-- Return where in eight deltas those begin that a byte of a bitmap has no slot for.
+local function absent_of(value)
+  if not gaps[value] then
+    local list = {}
+    for k = 0, 7 do
+      if math.floor(value / 2 ^ (7 - k)) % 2 == 0 then list[#list + 1] = 8 * k + 1 end
+    end
+    gaps[value] = list
   end
-  if ones(present) == 0 then return 'needs a tree in at least one slot' end
-  for slot = 0, slots - 1 do
-    if not has(present, slot) and sub(deltas, 8 * slot + 1, 8 * slot + 8) ~= ABSENT then
-      return 'has a delta for a slot without a tree'
+  return gaps[value]
+end
+
+-- Return the number of trees of a bitmap of the present slots; or nil, and why it is wrong.
+local function read_present(present, slots, deltas)
+  local trees = #present == width(slots) and ones(present) or 0
+  if trees == 0 then return nil, 'needs in present a bit for each slot, one of them set' end
+  sparse = sparse + slots - trees
+  if sparse > MAX_SPARSE then return trees end -- refused below
+  for slot = slots, 8 * #present - 1 do
+    if has(present, slot) then return nil, 'has a bit behind its last slot in present' end
+  end
+  for k = 1, #present do
+    local value = byte(present, k)
+    for _, from in ipairs(value < 255 and absent_of(value) or NONE) do
+      local at = 64 * (k - 1) + from
+      if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
+        return nil, 'has a delta for a slot without a tree'
+      end
     end
   end
-  return nil
+  return trees
 end
 
 local count = (#ARGV - 2) / 7
-local bytes, texts, sparse = 0, 0, 0
+local bytes, texts = 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
 if count > MAX_BLOCKS or bytes > MAX_BYTES then
   return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
@@ -94,9 +113,9 @@ for k = 1, count do
     end
     texts, item.present, item.trees = texts + #item.label, present, item.slots
     if present ~= '' then
-      local wrong = wrong_present(present, item.slots, deltas)
+      local trees, wrong = read_present(present, item.slots, deltas)
       if wrong then return bad(k, wrong) end
-      item.trees = ones(present)
+      item.trees = trees
       if item.trees == item.slots then item.present = '' end
     end
   elseif header ~= '' or present ~= '' then

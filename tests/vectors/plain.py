@@ -90,7 +90,7 @@ def _loose(rows: dict[int, Row], task: str) -> list[str]:
 
 
 def _block(number: int, rows: dict[int, Row], tracked: Any) -> list[str]:
-    """Return the six arguments of one block."""
+    """Return the seven arguments of one block."""
     flags, header, slots = 0, "", ""
     if any(one["flags"] & 4 for one in rows.values()):
         flags |= 4
@@ -109,7 +109,7 @@ def _block(number: int, rows: dict[int, Row], tracked: Any) -> list[str]:
         if rows[slot]["flags"] & 2:
             why = _text(rows[slot]["why"])
             failed += f"{slot:04x}{len(why) // 2:02x}" + why
-    return [f"{flags:02x}", f"{number:016x}", header, slots, packed, failed]
+    return [f"{flags:02x}", f"{number:016x}", header, "", slots, packed, failed]
 
 
 def _text(text: str) -> str:

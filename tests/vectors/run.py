@@ -194,7 +194,9 @@ class _Run:
                 + [f"failed:{name}" for name, block in blocks.items() if block["failed"]]
                 + [f"present:{name}" for name, block in blocks.items() if block["absent"]]
             ),
-            sorted(key for key in found if key.startswith(("block:", "failed:", "present:", "scratch"))),
+            sorted(
+                key for key in found if key.startswith(("block:", "failed:", "present:", "scratch"))
+            ),
         )
 
 

@@ -7,14 +7,17 @@ ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; 
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    six arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+ARGV[3+] blocks    seven arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
          flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
          header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
                    byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
                    control bytes; without TRACK ''
+         present   of a TRACK: '' = each slot holds a tree; or a bitmap of those that do,
+                   ceil(n/8) bytes, bit 7 of byte 0 is slot 0, at least one; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
-         deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
+         deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree, and for
+                   a tree without messages; at most 4095, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
                    byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
 
@@ -36,7 +39,7 @@ local function refuse(code, words)
 end
 local producer, fence = ARGV[1], ARGV[2]
 
-local MAX_TASKS, NEAR = 1000, 32
+local MAX_TASKS = 1000
 -- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
@@ -45,9 +48,9 @@ local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 -- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
+if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, two '
-    .. 'arguments, and six more for each block')
+    .. 'arguments, and seven more for each block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
@@ -90,14 +93,61 @@ do
     return false
   end
 end
+-- parts/bitmaps.lua
+-- Bitmaps of slots: ceil(n / 8) bytes, bit 7 of byte 0 is slot 0, as SETBIT counts; the bits after
+-- the last slot are 0. Gives width(slots), the bytes of a bitmap; ones(bitmap), the number of its
+-- slots; has(bitmap, slot); with(bitmap, slots, width), a copy with more slots; and to_hex(bitmap).
+local function width(slots)
+  return math.ceil(slots / 8)
+end
+
+local counted, hexed = {}, {}
+
+local function ones(bitmap)
+  local sum = 0
+  for k = 1, #bitmap do
+    local value = string.byte(bitmap, k)
+    if not counted[value] then
+      local rest, bits = value, 0
+      while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
+      counted[value] = bits
+    end
+    sum = sum + counted[value]
+  end
+  return sum
+end
+
+local function has(bitmap, slot)
+  local value = string.byte(bitmap, math.floor(slot / 8) + 1) or 0
+  return math.floor(value / 2 ^ (7 - slot % 8)) % 2 == 1
+end
+
+-- A bitmap that is nil has no slots.
+local function with(bitmap, slots, bytes)
+  local values = { string.byte(bitmap or string.rep('\0', bytes), 1, bytes) }
+  for _, slot in ipairs(slots) do
+    local at, bit_value = math.floor(slot / 8) + 1, 2 ^ (7 - slot % 8)
+    if math.floor(values[at] / bit_value) % 2 == 0 then values[at] = values[at] + bit_value end
+  end
+  return string.char(unpack(values))
+end
+
+local function to_hex(bitmap)
+  return (string.gsub(bitmap, '.', function(char)
+    if not hexed[char] then hexed[char] = string.format('%02x', string.byte(char)) end
+    return hexed[char]
+  end))
+end
 
 -- parts/blocks.lua
--- Read and validate the blocks of a batch. Needs shards, shard_number, is_text. Gives items, one
+-- Read and validate the blocks of a batch. Needs shards, shard_number. Gives items, one
 -- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
--- touch, deltas, and where present slots, task, label (of a TRACK), at (slots of sparse deltas),
--- failed (slots and whys); and ids, in the same order.
+-- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
+-- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
+-- the same order. Needs is_text, width, ones, has.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE = 4096
+local MAX_SPARSE, ABSENT, NONE = 4096, string.rep('\0', 8), {}
+local sparse, gaps = 0, {}
 
 -- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
 local function read_slots(column)
@@ -125,8 +175,41 @@ local function read_failed(column)
   return { slots = slots, whys = whys }, size
 end
 
-local count = (#ARGV - 2) / 6
-local bytes, texts, sparse = 0, 0, 0
+-- Return where in eight deltas those begin that a byte of a bitmap has no slot for.
+local function absent_of(value)
+  if not gaps[value] then
+    local list = {}
+    for k = 0, 7 do
+      if math.floor(value / 2 ^ (7 - k)) % 2 == 0 then list[#list + 1] = 8 * k + 1 end
+    end
+    gaps[value] = list
+  end
+  return gaps[value]
+end
+
+-- Return the number of trees of a bitmap of the present slots; or nil, and why it is wrong.
+local function read_present(present, slots, deltas)
+  local trees = #present == width(slots) and ones(present) or 0
+  if trees == 0 then return nil, 'needs in present a bit for each slot, one of them set' end
+  sparse = sparse + slots - trees
+  if sparse > MAX_SPARSE then return trees end -- refused below
+  for slot = slots, 8 * #present - 1 do
+    if has(present, slot) then return nil, 'has a bit behind its last slot in present' end
+  end
+  for k = 1, #present do
+    local value = byte(present, k)
+    for _, from in ipairs(value < 255 and absent_of(value) or NONE) do
+      local at = 64 * (k - 1) + from
+      if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
+        return nil, 'has a delta for a slot without a tree'
+      end
+    end
+  end
+  return trees
+end
+
+local count = (#ARGV - 2) / 7
+local bytes, texts = 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
 if count > MAX_BLOCKS or bytes > MAX_BYTES then
   return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
@@ -137,9 +220,9 @@ local function bad(k, words)
 end
 local items, ids, seen = {}, {}, {}
 for k = 1, count do
-  local at = 6 * k - 4
-  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
-    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local at = 7 * k - 5
+  local flags, id, header, present, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2],
+    ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local flag = byte(flags)
   if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
     return bad(k, 'has an unknown flag; the flags are TRACK 1 and TOUCH 4')
@@ -170,9 +253,15 @@ for k = 1, count do
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
       return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
     end
-    texts = texts + #item.label
-  elseif header ~= '' then
-    return bad(k, 'has a header, which is allowed with TRACK only')
+    texts, item.present, item.trees = texts + #item.label, present, item.slots
+    if present ~= '' then
+      local trees, wrong = read_present(present, item.slots, deltas)
+      if wrong then return bad(k, wrong) end
+      item.trees = trees
+      if item.trees == item.slots then item.present = '' end
+    end
+  elseif header ~= '' or present ~= '' then
+    return bad(k, 'has a header or present slots, which are allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
     return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
@@ -318,24 +407,28 @@ local function backlog_of(task)
   end
   return waiting[task]
 end
-local key_of, failed_of, failed_keys, new_blocks = shard .. ':block:', shard .. ':failed:', {}, {}
+local key_of, failed_of, present_of = shard .. ':block:', shard .. ':failed:', shard .. ':present:'
+local failed_keys, present_keys, new_blocks = {}, {}, {}
 for _, item in ipairs(items) do
   if item.header then
     local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
     local label = sub(item.header, at)
     item.key = key_of .. item.name
-    if call('STRLEN', item.key) ~= 8 * slots then
+    local present = state > 1 and call('GET', present_of .. item.name) or ''
+    if call('STRLEN', item.key) ~= 8 * slots or (state > 1 and #present ~= width(slots)) then
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
-      or digest ~= sub(redis.sha1hex(item.deltas), 1, 8)) then
+      or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
       return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
-    item.last, item.capped, item.to = last, state > 0, item.bucket
+    item.present, item.trees = present, state > 1 and ones(present) or slots
+    item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
     item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
     new_blocks[#new_blocks + 1] = item.id
+    present_keys[#present_keys + 1] = present_of .. item.name
   end
   if item.header or item.track then
     local backlog = backlog_of(item.task)
@@ -370,10 +463,18 @@ if #new_blocks > 0 then
 end
 if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
   for _, item in ipairs(items) do
-    local before = item.key and call('HLEN', failed_of .. item.name) > 0
-    -- Failures without a block are stale: remove them.
-    item.before, item.stale = before and item.header, before and not item.header
+    local before = item.key and call('GET', failed_of .. item.name)
+    if before and not item.header then
+      item.stale = true -- without a block: remove them when it is tracked
+    elseif before and #before ~= width(item.slots) then
+      return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
+    else
+      item.before = before
+    end
   end
+end
+if #present_keys > 0 and call('EXISTS', unpack(present_keys)) > 0 then
+  for _, item in ipairs(items) do item.stale = item.stale or not item.header end
 end
 
 -- Decide what to write for each block; nothing is written yet.
@@ -383,19 +484,16 @@ local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
-  item.rejected, tracked = reason, tracked + item.slots
+  item.rejected, tracked = reason, tracked + item.trees
 end
 
 -- Return the failures of slots that have not failed before.
 local function failures(item)
-  local slots, whys, old = {}, {}, {}
-  if item.before then
-    old = call('HMGET', failed_of .. item.name, unpack(item.failed.slots))
-  end
+  local slots, whys = {}, {}
   for k, slot in ipairs(item.failed.slots) do
-    if slot >= item.slots then
+    if slot >= item.slots or (item.present ~= '' and not has(item.present, slot)) then
       orphaned = orphaned + 1
-    elseif not old[k] then
+    elseif not item.before or not has(item.before, slot) then
       slots[#slots + 1], whys[#whys + 1] = slot, item.failed.whys[k]
     end
   end
@@ -411,12 +509,12 @@ for _, item in ipairs(items) do
   elseif item.track and expiring[item.id] then
     -- The block of this number that expires still uses the key of the checksums.
     reject(item, 'conflict')
-    conflict, known = conflict + item.slots, false
+    conflict, known = conflict + item.trees, false
   elseif item.track and pending + item.slots > 2 * high_water then
     reject(item, 'overflow')
-    overflow, known = overflow + item.slots, false
+    overflow, known = overflow + item.trees, false
   elseif item.track then
-    tracked, created, pending = tracked + item.slots, created + 1, pending + item.slots
+    tracked, created, pending = tracked + item.trees, created + 1, pending + item.slots
   elseif not known then
     orphaned = orphaned + #item.deltas / 8 + (item.failed and #item.failed.slots or 0)
   end
@@ -436,6 +534,11 @@ end
 -- the old ones: if a write raised an error, a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) end
+-- parts/weigh.lua
+-- XOR the deltas of a block onto its checksums, in scratch keys. Needs shard, orphaned. Gives
+-- weigh(item), which sets item.result to the key of the new checksums, if there are any, and
+-- returns whether all are zero; scratch; and scratched, whether a scratch key was written.
+local NEAR = 32
 local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
 local scratched, zeros = false, {}
 
@@ -481,12 +584,21 @@ local function weigh(item)
   end
   return call('BITPOS', item.result or item.key, '1') == -1
 end
-
-local function entry(item, verdict, reason, n, name, value, ...)
-  local json = ',"' .. name .. '":' .. value
-  if ... then json = json .. ',"failed":' .. select(2, ...) end
+local function entry(item, verdict, reason, n, more, json)
   entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n, json = json,
-    more = { name, value, ... } }
+    more = more }
+end
+
+-- A verdict on all trees of a block, except those that have failed before.
+local function entry_of_all(item, verdict, reason, n, failures_so_far)
+  local more, json = { 'slots', item.slots }, ',"slots":' .. item.slots
+  local function add(name, bitmap)
+    more[#more + 1], more[#more + 2] = name, to_hex(bitmap)
+    json = json .. ',"' .. name .. '":"' .. more[#more] .. '"'
+  end
+  if failures_so_far then add('failed', failures_so_far) end
+  if item.present ~= '' then add('present', item.present) end
+  entry(item, verdict, reason, n, more, json)
 end
 
 -- Collect the verdicts of a block that was not rejected.
@@ -497,35 +609,27 @@ local function tell(item)
     for k, slot in ipairs(new) do
       rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
     end
-    failed = failed + #new
-    entry(item, 'nack', 'failed', #new, 'rows', '[' .. table.concat(rows, ',') .. ']')
+    failed, item.after = failed + #new, with(item.before, new, width(item.slots))
+    local json = '[' .. table.concat(rows, ',') .. ']'
+    entry(item, 'nack', 'failed', #new, { 'rows', json }, ',"rows":' .. json)
   end
   if item.done then
-    local has_failed, slots = {}, {}
-    for _, slot in ipairs(item.before and call('HKEYS', failed_of .. item.name) or {}) do
-      has_failed[tonumber(slot)] = slot
-    end
-    for _, slot in ipairs(new) do has_failed[slot] = slot end
-    -- In ascending order without table.sort, which is slow for thousands of failed slots.
-    for slot = 0, next(has_failed) and item.slots - 1 or -1 do
-      if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
-    end
-    local first, left = item.first, item.slots - #slots
+    local first, failures_so_far = item.first, item.after or item.before or ''
+    local left = item.trees - ones(failures_so_far)
     acked, pending = acked + left, pending - item.slots
     if left > 0 then
       completed[first] = (completed[first] or 0) + left
-      entry(item, 'ack', 'completed', left, 'slots', item.slots, 'failed',
-        '[' .. table.concat(slots, ',') .. ']')
+      entry_of_all(item, 'ack', 'completed', left, failures_so_far)
     end
   elseif item.touch and not (item.capped and item.to == item.bucket) then
     -- If the deadline leaves the block where it is, no clock was restarted.
-    entry(item, 'touch', 'reset', item.slots, 'slots', item.slots)
+    entry_of_all(item, 'touch', 'reset', item.trees)
   end
 end
 
 for _, item in ipairs(work) do
   if item.rejected then
-    entry(item, 'nack', item.rejected, item.slots, 'slots', item.slots)
+    entry_of_all(item, 'nack', item.rejected, item.trees)
   else
     item.done = weigh(item)
     tell(item)
@@ -561,15 +665,17 @@ for _, item in ipairs(work) do
       ended[#ended + 1] = item.key
     end
     if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
+    if item.stale or (item.header and item.present ~= '') then
+      ended[#ended + 1] = present_of .. item.name
+    end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
     -- Write the failures before the deltas. If only the deltas survived, for example in a log that
     -- was cut here, the failed trees would be acked.
-    if item.stale then call('UNLINK', failed_of .. item.name) end
-    for k, slot in ipairs(item.new and item.new.slots or {}) do
-      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
-    end
+    if item.stale then call('UNLINK', failed_of .. item.name, present_of .. item.name) end
+    if item.after then call('SET', failed_of .. item.name, item.after) end
     if not item.header then
+      if item.present ~= '' then call('SET', present_of .. item.name, item.present) end
       call('SET', item.key, item.deltas)
     elseif item.result then
       call('RENAME', item.result, item.key)
@@ -577,12 +683,14 @@ for _, item in ipairs(work) do
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
     if not item.header or item.to ~= item.bucket
       or item.first + item.last < tonumber(conf_ticked or 0)
-      or item.capped ~= (byte(item.header, 11) > 0) then
+      or item.capped ~= (byte(item.header, 11) % 2 == 1) then
       local list = puts[item.to]
       list[#list + 1] = item.id
-      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), item.capped and 1 or 0,
-        item.slots) .. (item.header and sub(item.header, 14) or
-        sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task .. item.label)
+      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first),
+        (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0), item.slots)
+        .. (item.header and sub(item.header, 14)
+          or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
+            .. item.task .. item.label)
       if item.to ~= item.bucket then
         moved[item.to], waiting[item.task].tracks = moved[item.to] + item.slots, true
         if item.header then leave(item) end

@@ -7,9 +7,9 @@ ARGV[1]  anchor    8 bytes, big-endian: 1..2^62-1, or with bit 62 of a block, sl
 
 Reply    {now ms, age, record}
          of a loose tree; age: of its bucket, 0 = the newest, the number of buckets = it expires
-         {now ms, age, header, checksums, failed, why}
-         of a slot of a pending block; failed: the failed slots, in no order; why: the reason
-         given for this slot, or ''
+         {now ms, age, header, checksums, failed, present}
+         of a slot of a pending block; failed, present: bitmaps of the slots that have failed, and
+         that hold a tree; failed is '' if none has, present is '' if all do
          {now ms}
          the anchor is not pending
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD <words>
@@ -72,6 +72,5 @@ elseif not in_block then
   return { now, age, found }
 end
 local name = string.format('%05x%08x', struct.unpack('>I4I4', field))
-local failed = shard .. ':failed:' .. name
-return { now, age, found, call('GET', shard .. ':block:' .. name), call('HKEYS', failed),
-  call('HGET', failed, slot) or '' }
+return { now, age, found, call('GET', shard .. ':block:' .. name),
+  call('GET', shard .. ':failed:' .. name) or '', call('GET', shard .. ':present:' .. name) or '' }

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from acker_redis.protocol.id_maker import IdMaker
     from acker_redis.protocol.ids import (
         block_anchor,
-        block_number,
         format_tuple,
         new_anchor,
         new_tuple_id,
@@ -131,7 +130,6 @@ __all__ = [
     "Waits",
     "WrongShardError",
     "block_anchor",
-    "block_number",
     "emit",
     "examine",
     "explain",
@@ -201,7 +199,6 @@ _MODULES = {
     "Verdict": "trees.pending",
     "WrongShardError": "errors",
     "block_anchor": "protocol.ids",
-    "block_number": "protocol.ids",
     "emit": "trees.processing",
     "examine": "doctor.examination",
     "format_tuple": "protocol.ids",

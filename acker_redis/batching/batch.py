@@ -18,9 +18,9 @@ from acker_redis.protocol.blocks import (
     pack_deltas,
     pack_track,
 )
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.ids import (
     ANCHOR_MAX,
-    block_number,
     check_anchor,
     check_block,
     check_loose,
@@ -29,7 +29,7 @@ from acker_redis.protocol.ids import (
     xor_ids,
 )
 from acker_redis.protocol.keys import check_name
-from acker_redis.protocol.labels import is_counted
+from acker_redis.protocol.labels import CountedLabel
 from acker_redis.protocol.rows import (
     FAIL,
     MAX_ROWS,
@@ -57,6 +57,7 @@ class Batch:
 
     Args:
         task: The source that tracks. A batch without TRACK rows needs no task.
+        ids: ``acker.ids``, for :meth:`track_block`.
 
     Examples:
         >>> batch = Batch("shop")
@@ -67,7 +68,8 @@ class Batch:
 
     """
 
-    def __init__(self, task: str = "") -> None:
+    def __init__(self, task: str = "", *, ids: IdMaker = PLAIN) -> None:
+        self._ids = ids
         self.task = check_name("task", task) if task else ""
         self.sent: Sent | None = None
         """State of the sent batch. The client sets it; after that no row can be added."""
@@ -120,27 +122,25 @@ class Batch:
 
         Args:
             label: The source's name for the block, 1 to 255 bytes. The verdicts carry it. It must
-                differ between attempts.
+                differ between attempts. Labels like ``orders/3@1000`` are reserved for Spark.
             deltas: One number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's first
                 messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a tree without messages,
                 which is complete at once, and for a slot that is not ``present``.
                 It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
-            block: The number of the block. By default it is derived from task and label, so a
-                program that runs again tracks the same block. With an explicit number, a label like
-                ``orders/3@1000`` is refused, because it would look like one of Spark's labels.
+            block: The number of the block. By default it is derived from task and label
+                (:meth:`IdMaker.block`), so a program that runs again tracks the same block.
             present: The slots that hold a tree, at least one; None for all. The others get no
                 verdict.
 
         """
         self._needs_task()
         check_text("label", label, 1)
-        number = block_number(self.task, label) if block is None else check_block(block)
-        if is_counted(self.task, label, number):
+        if CountedLabel.parse(label):
             raise InvalidBatchError(
-                f"label {label!r} with an explicit block number looks like one of Spark's labels, "
-                "which name consecutive records: use a label that does not end in @ and a number, "
-                "or omit the block number"
+                f"label {label!r} looks like one of Spark's labels, which name consecutive "
+                "records: use a label that does not end in @ and a number"
             )
+        number = self._ids.block(self.task, label) if block is None else check_block(block)
         part = pack_track(number, self.task, label, deltas, present=present)
         if number in self._blocks:
             raise InvalidBatchError(

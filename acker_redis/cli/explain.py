@@ -152,7 +152,7 @@ def _say(tree: Expired, said: Explanation, lines: list[str], edges: tuple[str, .
     from acker_redis.protocol.outcome import odd_edges
 
     outcome = tree.outcome
-    first = (said.found, tree.task, record_of(tree.task, outcome), str(outcome.anchor))
+    first = (said.found, tree.task, record_of(outcome), str(outcome.anchor))
     idle = str(outcome.idle_ms)
     for tuple_id, line in zip(said.ids, lines, strict=True):
         say("\t".join([*first, ",".join(odd_edges(edges, tuple_id)), idle, line]))

@@ -79,7 +79,7 @@ def outcomes(
                 if as_json:
                     say_json(shapes.outcome(outcome, entry), pretty=False)
                 else:
-                    say(_line(task, outcome, entry))
+                    say(_line(outcome, entry))
             if take:
                 try:
                     acker.connection.drive(flows.take([entry]))
@@ -201,18 +201,18 @@ def _place(text: str, where: str) -> Place:
     return int(shard), id_
 
 
-def _line(task: str, outcome: Outcome, entry: Entry) -> str:
-    name, fields = record_of(task, outcome), (outcome.verdict, outcome.reason)
+def _line(outcome: Outcome, entry: Entry) -> str:
+    name, fields = record_of(outcome), (outcome.verdict, outcome.reason)
     numbers = str(outcome.anchor), str(outcome.age_ms)
     why, place = outcome.why or why_expired(outcome), f"{entry.shard}:{entry.id}"
     return "\t".join([*fields, name, *numbers, why, place])
 
 
-def record_of(task: str, outcome: Outcome) -> str:
+def record_of(outcome: Outcome) -> str:
     """Return the source id of the record; for a tree in a block, from its label and slot."""
     if outcome.slot is None:
         return outcome.source_id
-    return source_id_of(task, outcome.source_id, outcome.anchor)
+    return source_id_of(outcome.source_id, outcome.anchor)
 
 
 def register(app: typer.Typer) -> None:

@@ -93,6 +93,18 @@ class IdMaker:
         """
         return derive(self.known_salt(), purpose, parts) >> (9 if self.edges else 1)
 
+    def block(self, *identity: str | int) -> int:
+        """Return the number of a block, ``0 .. 2**50 - 1``.
+
+        It depends on the salt and the identity only, so a program that runs again tracks the same
+        block. ``Batch.track_block`` calls it with task and label.
+
+        Raises:
+            ConfigError: The salt is unknown.
+
+        """
+        return derive(self.known_salt(), "block", [str(part) for part in identity]) >> 14
+
     def known_salt(self) -> str:
         """Return the salt; raise ConfigError if it is unknown."""
         if not self.was_read:
@@ -102,8 +114,8 @@ class IdMaker:
             )
         if not self.salt:
             raise ConfigError(
-                "a derived id needs the salt of its namespace: pass ids=acker.ids, or use a Bolt "
-                "with a Producer"
+                "a derived id, or the number of a block, needs the salt of its namespace: pass "
+                "ids=acker.ids, or use a Bolt with a Producer"
             )
         return self.salt
 

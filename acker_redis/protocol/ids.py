@@ -6,7 +6,6 @@ identifies a message in its tree: ``1 .. 2**63 - 1``. A *delta* is the XOR of su
 be 0. On the wire each is 8 bytes, big-endian.
 """
 
-import hashlib
 import re
 import secrets
 from collections.abc import Iterable
@@ -71,27 +70,6 @@ def check_block(block: int) -> int:
     if type(block) is not int or not 0 <= block <= BLOCK_MAX:
         raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
     return block
-
-
-def block_number(*identity: str | int) -> int:
-    """Return the number of a block, derived from its identity; equal parts give equal numbers.
-
-    The number is 50 bits of BLAKE2b. Two pending blocks share a number with a probability of 2^-50;
-    the scripts detect that by the label (ChangedBatchError).
-
-    Args:
-        *identity: Parts that identify the content of the block as the source knows it: query, batch
-            and partition; or topic, partition and base offset. Include the attempt for trees that
-            are replayed.
-
-    Examples:
-        >>> block_number("clicks", 0, 12_000) == block_number("clicks", 0, 12_000)
-        True
-
-    """
-    parts = [str(part).encode() for part in identity]
-    text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 14
 
 
 def block_anchor(block: int, slot: int) -> int:

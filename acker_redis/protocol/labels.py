@@ -8,9 +8,8 @@ source id of each record follows::
     orders/3@1000~2      the third attempt of the same records
 
 A counted label consists of a prefix, the base (the number of the first record), and the attempt
-unless it is the first. A user's label may look the same. The block's number distinguishes them:
-a client derives the number from task and label, Spark from task, lane, batch and label.
-``Batch.track_block`` refuses an explicit block number together with such a label.
+unless it is the first. Such labels are reserved: ``Batch.track_block`` refuses them, as the clients
+of other languages do.
 """
 
 import re
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.protocol.ids import block_number, split_anchor
+from acker_redis.protocol.ids import split_anchor
 
 _LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
 
@@ -49,38 +48,26 @@ class CountedLabel:
         return f"{self.prefix}/{self.base + slot}"
 
 
-def is_counted(task: str, label: str, block: int) -> bool:
-    """Return whether Spark made this label, of a block with this number, from numbered records.
-
-    >>> is_counted("shop", "page@5", block_number("shop", "page@5"))
-    False
-    """
-    return CountedLabel.parse(label) is not None and block != block_number(task, label)
-
-
-def namer(task: str, label: str, block: int) -> Callable[[int], str]:
+def namer(label: str) -> Callable[[int], str]:
     """Return a function from slot to source id, as :func:`source_id_of` but faster."""
     counted = CountedLabel.parse(label)
-    if counted and is_counted(task, label, block):
-        return counted.source_id
-    return lambda slot: f"{label}#{slot}"
+    return counted.source_id if counted else lambda slot: f"{label}#{slot}"
 
 
-def source_id_of(task: str, label: str, anchor: int) -> str:
-    """Return the source id of a tree in a block; for a user's label, ``<label>#<slot>``.
+def source_id_of(label: str, anchor: int) -> str:
+    """Return the source id of a tree in a block.
 
     Raises:
         InvalidBatchError: The anchor is that of a loose tree.
 
     Examples:
-        >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
+        >>> source_id_of("orders/3@1000", 1 << 62 | 5 << 12 | 7)
         'orders/3/1007'
-        >>> source_id_of("shop", "page@5", 1 << 62 | block_number("shop", "page@5") << 12 | 7)
-        'page@5#7'
+        >>> source_id_of("page 5", 1 << 62 | 5 << 12 | 7)
+        'page 5#7'
 
     """
     place = split_anchor(anchor)
     if place is None:
         raise InvalidBatchError(f"anchor {anchor} is of a loose tree, not of a tree in a block")
-    block, slot = place
-    return namer(task, label, block)(slot)
+    return namer(label)(place[1])

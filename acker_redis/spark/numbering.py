@@ -10,14 +10,15 @@ If a batch has few records of a window, or gaps between them, these records are 
 empty slot would be acked with its block, although another batch or query may have that record.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS, block_number
+from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.protocol.texts import MAX_TEXT
 from acker_redis.spark.ids import Ids
@@ -77,7 +78,7 @@ def number(
         F.min(NUMBER).alias("least"), F.max(NUMBER).alias("most"), F.count("*").alias("rows")
     )
     found = groups.collect()
-    blocks = tuple(_blocks(found, (task, *whose), least))
+    blocks = tuple(_blocks(found, partial(ids.maker.block, task, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
         raise InvalidBatchError(
             "two blocks of the batch have the same number by chance: change the prefix of the "
@@ -103,7 +104,7 @@ def in_blocks(name: str) -> Column:
 
 def _blocks(
     groups: Sequence[tuple[str, int, int, int, int, int]],
-    identity: tuple[str | int, ...],
+    number_of: Callable[[str], int],
     enough: int,
 ) -> Iterator[Block]:
     for prefix, attempt, window, least, most, rows in groups:
@@ -127,7 +128,7 @@ def _blocks(
         if len(label.encode()) > MAX_TEXT:
             # The attempt makes the label too long. Source ids of loose trees do not contain it.
             continue
-        yield Block(block_number(*identity, label), label, prefix, attempt, window, least, slots)
+        yield Block(number_of(label), label, prefix, attempt, window, least, slots)
 
 
 def _placed(

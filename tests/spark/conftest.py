@@ -228,7 +228,7 @@ def outcomes(client: Client, task: str = "t") -> list[Outcome]:
     waiting, rows = client.outcomes(task), []
     for each in waiting:
         name = (
-            each.source_id if each.slot is None else source_id_of(task, each.source_id, each.anchor)
+            each.source_id if each.slot is None else source_id_of(each.source_id, each.anchor)
         )
         rows.append((each.verdict, each.reason, name, each.why))
     return sorted(rows)

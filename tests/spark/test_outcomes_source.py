@@ -212,7 +212,7 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
     def line(block: tuple[str, int], verdict: str, reason: str, why: str, slot: int, n: int) -> Any:
         label, number = block
         anchor = block_anchor(number, slot)
-        return verdict, reason, why, anchor, source_id_of("t", label, anchor), n, label
+        return verdict, reason, why, anchor, source_id_of(label, anchor), n, label
 
     rejected = [line(("orders/4@0", 7), "nack", "overflow", "", s, 1) for s in range(41)]
     assert brief(read_now(acker)) == [
@@ -299,7 +299,7 @@ def tree_of(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
 @given(entries)
 def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
     expected = [tree_of(outcome, entry) for outcome in entry]
-    expanded, ranges = list(rows_of(entry, TASK, True)), list(rows_of(entry, TASK, False))
+    expanded, ranges = list(rows_of(entry, True)), list(rows_of(entry, False))
     assert [one for found in expanded for one in singles(found)] == expected
     assert all(found.trees == 1 for found in expanded)
     assert sorted(one for found in ranges for one in singles(found)) == sorted(expected)
@@ -308,7 +308,7 @@ def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
     if entry.block:
         assert all(names[found.anchor] == found.source_id for found in ranges)
         label = entry.block.label
-        assert all(name == source_id_of(TASK, label, a) for a, name in names.items())
+        assert all(name == source_id_of(label, a) for a, name in names.items())
     else:
         assert [found.source_id for found in expanded] == [o.source_id for o in entry]
 
@@ -316,7 +316,7 @@ def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
 @given(st.lists(entries, max_size=5), st.booleans())
 def test_a_batch_has_the_rows_of_its_entries(some: list[Entry], expand: bool) -> None:
     batches = list(record_batches(iter(some), "n", TASK, expand))
-    rows = [found for entry in some for found in rows_of(entry, TASK, expand)]
+    rows = [found for entry in some for found in rows_of(entry, expand)]
     assert brief([r for batch in batches for r in batch.to_pylist()]) == [
         (r.verdict, r.reason, r.why, r.anchor, r.source_id, r.trees, r.label) for r in rows
     ]

@@ -240,7 +240,7 @@ def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None
     for r in out.collect():
         place = split_anchor(r["anchor"])
         assert place is not None
-        assert source_id_of("t", "p@100", r["anchor"]) == f"p/{r['n']}"
+        assert source_id_of("p@100", r["anchor"]) == f"p/{r['n']}"
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_labels() -> None:
         for attempt in (0, 1, 2**31 - 1):
             label = CountedLabel(prefix, 17, attempt)
             assert CountedLabel.parse(str(label)) == label
-            assert source_id_of("t", str(label), block_anchor(9, 3)) == f"{prefix}/20"
+            assert source_id_of(str(label), block_anchor(9, 3)) == f"{prefix}/20"
 
 
 def test_changed_batch_of_blocks_fails_its_trees(spark: SparkSession, by_driver: Acker) -> None:
@@ -620,7 +620,7 @@ def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
                     acker.namespace, "t", r.verdict, r.reason, r.why, r.anchor, r.source_id,
                     r.age_ms, None, r.trees, r.label, None, None, None, None,
                 )
-                for r in rows_of(entry, "t", expand=False)
+                for r in rows_of(entry, expand=False)
             ]  # fmt: skip
         waiting.take(entries)
     return spark.createDataFrame(found, SCHEMA)

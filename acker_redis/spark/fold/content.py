@@ -20,7 +20,7 @@ from acker_redis.batching.sent import Part
 from acker_redis.errors import DuplicateMessageError, InvalidBatchError
 from acker_redis.protocol.arrays import Ints, wire
 from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
-from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_number
+from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.protocol.texts import check_text
 from acker_redis.spark.fold.merged import Merged, numbers
@@ -187,8 +187,8 @@ class Content:
             return
         # The block may be pending with the content of an earlier run. This content therefore fails
         # under a separate block number, derived from the content.
-        known = hashlib.blake2b(column, digest_size=8).hexdigest()
-        candidates = (block_number(self._task, label, known, turn) for turn in count())
+        known = hashlib.blake2b(column, digest_size=16).digest() + block.to_bytes(8, "big")
+        candidates = (_number(known + turn.to_bytes(4, "big")) for turn in count())
         number = next(each for each in candidates if each % self._shards == self._shard)
         failed = dict.fromkeys(range(len(column) // 8), self._fail_all)
         # A part carries a limited number of failures. No other batch uses this block number, so the
@@ -236,6 +236,11 @@ class Content:
         blocks = np.unique(anchors[anchors > ANCHOR_MAX] >> 12 & BLOCK_MAX).tolist()
         touches = (pack_deltas(block, {}, touch=True) for block in blocks)
         yield from (Part(self._shard, call) for call in calls(touches))
+
+
+def _number(content: bytes) -> int:
+    # Nobody can choose it: the content has the block's number and ids, which depend on the salt.
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 14
 
 
 def _column(columns: Iterable[bytes]) -> Ints:

@@ -61,7 +61,7 @@ class OutcomeRow(NamedTuple):
     """Of an expired tree: ``idle`` or ``deadline``."""
 
 
-def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
+def rows_of(entry: Entry, expand: bool) -> Iterator[OutcomeRow]:
     """Yield the rows of an entry: with ``expand`` one per tree, else one per range of trees.
 
     Only acks and touches of a block form ranges: each nack and each loose tree has its own row. The
@@ -72,7 +72,7 @@ def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
         for outcome in entry.outcomes:
             yield _row(outcome, outcome.source_id, entry.at_ms, 1, None)
         return
-    named = namer(task, block.label, block.block)
+    named = namer(block.label)
     for outcome, trees in _singles(block) if expand else _ranges(block):
         yield _row(outcome, named(outcome.slot or 0), entry.at_ms, trees, block.label)
 
@@ -135,7 +135,7 @@ def record_batches(
     """Yield record batches of the rows of entries; hold the rows of one batch in memory."""
     rows: list[OutcomeRow] = []
     for entry in entries:
-        rows += rows_of(entry, task, expand)
+        rows += rows_of(entry, expand)
         if len(rows) >= BATCH_ROWS:
             yield _batch(rows, namespace, task)
             rows = []

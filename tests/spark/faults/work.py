@@ -151,7 +151,7 @@ def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
     while entries := list(waiting.read()):
         for entry in entries:
             for o in entry:
-                name = o.source_id if o.slot is None else source_id_of(TASK, o.source_id, o.anchor)
+                name = o.source_id if o.slot is None else source_id_of(o.source_id, o.anchor)
                 found.setdefault(name, []).append((o.verdict, o.reason, o.why))
         waiting.take(entries)
     status = client.status()

@@ -106,6 +106,14 @@ def _(v: Vector) -> None:
         v.refused(track_block(7, label, A), task="t")
 
 
+@client.vector("labels of Spark", "A label that ends in @ and a number names consecutive records.")
+def _(v: Vector) -> None:
+    for label in ("orders/3@1000", "@0", "p@7~2", "\u00fc@9223372036854775807~9999999999"):
+        v.refused(track_block(7, label, A), task="t")
+    for number, label in enumerate(("p@", "p@01", "p@7~0", "p@7~", "p@7 ", "p7", "p@-1")):
+        v.apply(track_block(number, label, A), task="t")
+
+
 @client.vector(
     "rows of a slot that the block does not have",
     "The same batch tracks the block, so the client knows its size: slot 2 of a block of two.",

@@ -212,7 +212,7 @@ class _Run(run._Run):
                 answer["rejected"] += [str(int(anchors[16 * n : 16 * n + 16], 16)) for n in numbers]
             else:
                 answer["rejected_blocks"] += [
-                    str(int(call["argv"][3 + 6 * n], 16)) for n in numbers
+                    str(int(call["argv"][3 + 7 * n], 16)) for n in numbers
                 ]
         return answer
 

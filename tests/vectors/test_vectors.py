@@ -319,8 +319,8 @@ def test_each_rule_is_broken_by_some_vector() -> None:
 
 
 def other(text: str) -> str:
-    """Return the hex with one bit changed."""
-    return text[:-1] + f"{int(text[-1], 16) ^ 1:x}"
+    """Return the hex with one bit changed; of no bytes, one byte."""
+    return text[:-1] + f"{int(text[-1], 16) ^ 1:x}" if text else "80"
 
 
 def _delta(v: Json) -> None:
@@ -426,15 +426,15 @@ def _a_slot_more(v: Json) -> None:
 
 
 def _failed(v: Json) -> None:
-    _the_block(v)["failed"] = {}
+    _the_block(v)["failed"] = []
 
 
 def _another_failed(v: Json) -> None:
-    _the_block(v)["failed"] = {"0": "no"}
+    _the_block(v)["failed"] = [0]
 
 
-def _why(v: Json) -> None:
-    _the_block(v)["failed"]["1"] = "yes"
+def _absent(v: Json) -> None:
+    _the_block(v)["absent"] = [1]
 
 
 def _label(v: Json) -> None:
@@ -480,7 +480,7 @@ def _no_checksum(v: Json) -> None:
 
 def _column(v: Json) -> None:
     argv = v["steps"][1]["calls"][0]["argv"]
-    argv[6] = other(argv[6])
+    argv[7] = other(argv[7])
 
 
 def _header(v: Json) -> None:
@@ -502,7 +502,7 @@ def _slot(v: Json) -> None:
 
 
 BLOCK_CORRUPTIONS = [
-    _a_slots_checksum, _a_slot_more, _failed, _another_failed, _why, _label, _task, _digest,
+    _a_slots_checksum, _a_slot_more, _failed, _another_failed, _absent, _label, _task, _digest,
     _number, _still_in_a_bucket, _gone, _slots, _checksums_of_a_step, _no_checksum, _column,
     _header, _nack, _said, _slot, _counter, _backlog, _step_twice,
 ]  # fmt: skip
@@ -561,7 +561,9 @@ def test_a_corrupted_reply_of_show_fails(client: "redis.Redis", field: int) -> N
         run(client, vector)
 
 
-@pytest.mark.parametrize("left", ["block:0000000000007", "failed:0000000000007", "scratch"])
+@pytest.mark.parametrize(
+    "left", ["block:0000000000007", "failed:0000000000007", "present:0000000000007", "scratch"]
+)
 def test_a_leftover_key_fails(client: "redis.Redis", left: str) -> None:
     vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
     run(client, vector)

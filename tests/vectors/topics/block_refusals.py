@@ -58,11 +58,11 @@ def _some(v: Vector) -> None:
     v.apply(*rows, task="t", producer="p", seq=5, digest="aa")
 
 
-@refusals.vector("ARGS: arguments", "Two, plus six for each block; at least one block.")
+@refusals.vector("ARGS: arguments", "Two, plus seven for each block; at least one block.")
 def _(v: Vector) -> None:
     _some(v)
     words = (b"", b"", *block(), *block(number=OTHER))
-    for count in (0, 1, 2, 7, 9, 13):
+    for count in (0, 1, 2, 8, 10, 15):
         v.raw("apply_blocks", *words[:count], error="ARGS")
 
 
@@ -108,6 +108,29 @@ def _(v: Vector) -> None:
         _send(v, tracked(head=header(slots)))
     _send(v, tracked(deltas=b""))
     _send(v, tracked(slots=b"\0\0"))
+
+
+@refusals.vector(
+    "ARGS: present",
+    "A bitmap with a bit for each slot, one of them set, and the bits after the last slot clear. "
+    "The deltas of absent slots are 0. Only with TRACK.",
+)
+def _(v: Vector) -> None:
+    _some(v)
+    _send(v, block(present=b"\x80"))
+    _send(v, block(flags=b"\4", present=b"\x80"))
+    for slots, present in (
+        (1, b"\0"), (1, b"\x40"), (1, b"\xc0"), (1, b"\x81"), (1, b"\x80\0"), (1, b"\x80\x80"),
+        (9, b"\x80"), (9, b"\0\0"), (9, b"\x80\0\0"), (9, b"\x80\x40"), (9, b"\x80\x01"),
+    ):  # fmt: skip
+        deltas = TWO + bytes(8 * slots - 8)
+        _send(v, tracked(head=header(slots), present=present, deltas=deltas))
+    for at in (1, 7, 8, 15):  # the delta of an absent slot
+        deltas = TWO + bytes(8 * at - 8) + TWO + bytes(8 * (15 - at))
+        _send(v, tracked(head=header(16), present=b"\x80\0", deltas=deltas))
+    most = header(4095), b"\x80" + bytes(511), TWO + bytes(8 * 4094)
+    many = tracked(head=most[0], present=most[1], deltas=most[2])
+    _send(v, many, block(slots=b"\0\0\0\1\0\2", deltas=TWO * 3))  # 4094 and 3 named slots
 
 
 @refusals.vector("ARGS: tasks and labels", "1 to 64 of A-Z a-z 0-9 _ . -; 1 to 255 bytes.")

@@ -106,13 +106,18 @@ class AsyncAcker:
         return await self.connection.whole(self._apply(batch, lane or self._lane))
 
     async def track_block(
-        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+        self,
+        task: str,
+        label: str,
+        deltas: Iterable[int] | bytes,
+        block: int | None = None,
+        present: Iterable[int] | None = None,
     ) -> range:
         """Track a block of trees, and return their anchors by slot.
 
         See :meth:`Acker.track_block`.
         """
-        return await self.connection.whole(self._track_block(task, label, deltas, block))
+        return await self.connection.whole(self._track_block(task, label, deltas, block, present))
 
     async def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
         """Apply packed rows of one shard under a durable lane; see :meth:`Acker.apply_part`."""
@@ -188,8 +193,13 @@ class AsyncAcker:
             return await self.connection.drive(self.flows.apply(batch, lane))
 
     async def _track_block(
-        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None
+        self,
+        task: str,
+        label: str,
+        deltas: Iterable[int] | bytes,
+        block: int | None,
+        present: Iterable[int] | None,
     ) -> range:
         async with self._lane.lock:
-            flow = self.flows.track_block(task, label, deltas, block, self._lane)
+            flow = self.flows.track_block(task, label, deltas, block, present, self._lane)
             return await self.connection.drive(flow)

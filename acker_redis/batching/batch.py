@@ -41,6 +41,7 @@ from acker_redis.protocol.rows import (
     check_row,
     whole,
 )
+from acker_redis.protocol.slots import unpack_slots
 from acker_redis.protocol.texts import MAX_TEXT, check_text
 
 __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch", "Columns"]
@@ -148,10 +149,10 @@ class Batch:
             )
         for anchor in self._rows:
             place = split_anchor(anchor)
-            if place and place[0] == number and anchor not in part.anchors:
+            if place and place[0] == number and not part.has_tree(place[1]):
                 raise InvalidBatchError(
-                    f"this batch has a row of slot {place[1]}, but block {label!r} has only "
-                    f"{len(part.anchors)} trees"
+                    f"this batch has a row of slot {place[1]}, but block {label!r} "
+                    + _without(part, place[1])
                 )
         self._check_room(texts=len(label.encode()), blocks=1)
         self._texts += len(label.encode())
@@ -278,7 +279,8 @@ class Batch:
             elif its.touch or its.failed or its.deltas:
                 label = tracked.header[3 + tracked.header[2] :].decode()
                 column = its.folded_into(tracked.deltas)
-                yield pack_track(block, self.task, label, column, its.failed, its.touch)
+                held = unpack_slots(tracked.present) or None
+                yield pack_track(block, self.task, label, column, its.failed, its.touch, held)
             else:
                 yield tracked
 
@@ -298,13 +300,11 @@ class Batch:
             raise InvalidBatchError("a TRACK row needs a source: use Batch(task=...)")
 
     def _check_slot(self, anchor: int) -> None:
-        """Raise InvalidBatchError for a slot that a block tracked in this batch does not have."""
+        """Raise InvalidBatchError for a slot without a tree of a block tracked in this batch."""
         place = split_anchor(anchor)
         part = self._blocks.get(place[0]) if place else None
-        if place and part and anchor not in part.anchors:
-            raise InvalidBatchError(
-                f"block {part.block} has {len(part.anchors)} trees, but no slot {place[1]}"
-            )
+        if place and part and not part.has_tree(place[1]):
+            raise InvalidBatchError(f"block {part.block} {_without(part, place[1])}")
 
     def _check_room(self, rows: int = 0, texts: int = 0, blocks: int = 0) -> None:
         if self.sent:
@@ -350,6 +350,13 @@ class _BlockRows:
         for slot, delta in self.deltas.items():
             values[slot] ^= delta
         return pack_column(values)
+
+
+def _without(part: BlockPart, slot: int) -> str:
+    """Return what a block says of a slot that holds no tree."""
+    if slot in range(len(part.anchors)):
+        return f"was tracked without a tree in slot {slot}"
+    return f"has only {len(part.anchors)} slots, so no slot {slot}"
 
 
 def _pack(rows: list[_Row], task: str) -> Columns:

@@ -58,17 +58,24 @@ class Flows(Applies, Browses):
         return any(created)
 
     def track_block(
-        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None, lane: Any
+        self,
+        task: str,
+        label: str,
+        deltas: Iterable[int] | bytes,
+        block: int | None,
+        present: Iterable[int] | None,
+        lane: Any,
     ) -> Flow[range]:
         """See :meth:`Acker.track_block`."""
-        batch, column = Batch(task), pack_column(deltas)
-        anchors = batch.track_block(label, column, block)
+        batch, column = Batch(task, ids=(yield from self._ids(block))), pack_column(deltas)
+        anchors = batch.track_block(label, column, block, present)
         applied = yield from self.apply(batch, lane)
         # The first reply, which says whether the block was rejected, was lost: look it up. (A block
         # whose deltas are all zero is complete.)
         gone = False
         if applied.repeated and any(column):
-            tree = yield from self.show(anchors[0])
+            first = (len(column) - len(column.lstrip(bytes(1)))) // 8  # a slot that holds a tree
+            tree = yield from self.show(anchors[first])
             gone = tree is None or tree.bucket == (yield from self.config()).buckets
         if applied.rejected_blocks or gone:
             raise RejectedError(
@@ -76,6 +83,12 @@ class Flows(Applies, Browses):
                 "of this number is expiring; the source gets the nack, do not emit its messages"
             )
         return anchors
+
+    def _ids(self, block: int | None) -> Flow[IdMaker]:
+        """Return what derives the number of a block; one with an explicit number needs no salt."""
+        if block is None and not (yield from self.fresh_ids()).was_read:
+            yield from self.config(fresh=True)
+        return self.ids
 
     def configure(
         self,

@@ -8,12 +8,13 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import SLOTS, check_block
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import MAX_TEXTS
-from acker_redis.protocol.slots import pack_slots
+from acker_redis.protocol.slots import has_slot, pack_slots
 from acker_redis.protocol.texts import check_text
 
 TRACK, TOUCH = 1, 4
@@ -57,6 +58,10 @@ class BlockPart:
         """Anchors of the block; valid for a part that tracks the block."""
         base = 1 << 62 | self.block << 12
         return range(base, base + len(self.deltas) // 8)
+
+    def has_tree(self, slot: int) -> bool:
+        """Whether a slot holds a tree; valid for a part that tracks the block."""
+        return slot < len(self.anchors) and (not self.present or has_slot(self.present, slot))
 
     def costs(self) -> tuple[int, int]:
         """Return the number of named slots, and the bytes of label and whys.
@@ -224,9 +229,15 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
 
 def _present(slots: Iterable[int], column: bytes) -> bytes:
     """Return the bitmap of the present slots; b"" for all."""
-    count, held = len(column) // 8, set(slots)
+    count, given = len(column) // 8, list(slots)
+    try:
+        held = set() if any(isinstance(slot, bool) for slot in given) else set(map(index, given))
+    except TypeError:
+        held = set()
     if not held or not held <= set(range(count)):
-        raise InvalidBatchError(f"present is one or more of the slots 0 to {count - 1}")
+        raise InvalidBatchError(
+            f"present is a sequence of slots that hold a tree, one or more of 0 to {count - 1}"
+        )
     for slot in set(range(count)) - held:
         if any(column[8 * slot : 8 * slot + 8]):
             raise InvalidBatchError(f"slot {slot} holds no tree, so its delta must be 0")

@@ -204,7 +204,12 @@ class Acker:
             return self.connection.drive(self.flows.apply(batch, lane))
 
     def track_block(
-        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+        self,
+        task: str,
+        label: str,
+        deltas: Iterable[int] | bytes,
+        block: int | None = None,
+        present: Iterable[int] | None = None,
     ) -> range:
         """Track a block of trees; return their anchors, by slot. Emit their messages after that.
 
@@ -214,6 +219,7 @@ class Acker:
             deltas: Per tree, the XOR of the ids of its first messages; 0 for a slot without a tree.
                 See :meth:`Batch.track_block`.
             block: The number of the block; by default derived from the task and the label.
+            present: The slots that hold a tree; None for all. The others get no verdict.
 
         Raises:
             RejectedError: The block was nacked at once. Emit none of its messages.
@@ -222,7 +228,7 @@ class Acker:
         """
         with self._lane.lock:
             return self.connection.drive(
-                self.flows.track_block(task, label, deltas, block, self._lane)
+                self.flows.track_block(task, label, deltas, block, present, self._lane)
             )
 
     def apply_part(self, part: Part, fence: Fence) -> ShardApplied:

@@ -21,10 +21,10 @@ from acker_redis.errors import (
 )
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import (
     SLOTS,
     block_anchor,
-    block_number,
     new_anchor,
     new_tuple_id,
     split_anchor,
@@ -66,7 +66,7 @@ def test_one_batch_carries_loose_rows_and_block_rows(acker: Acker) -> None:
     source = Batch("t")
     loose = new_anchor()
     source.track(loose, "loose", [first])
-    anchors = source.track_block("page/1", [first, second, 0])
+    anchors = source.track_block("page/1", [first, second, 0], 7)
     assert acker.apply(source).tracked == 4
     work = Batch()
     for anchor in (loose, anchors[0]):
@@ -91,7 +91,7 @@ def test_tree_of_a_block_fails_alone_and_a_touch_is_of_the_whole_block(acker: Ac
     tick(acker, 2)
     tick(acker)
     told = [(o.verdict, o.reason, split_anchor(o.anchor), o.why) for o in acker.outcomes("t")]
-    block = block_number("t", "page")
+    block = acker.ids.block("t", "page")
     # A touch applies to the whole block.
     assert sorted(told) == sorted(
         [
@@ -106,7 +106,7 @@ def test_tree_of_a_block_fails_alone_and_a_touch_is_of_the_whole_block(acker: Ac
 
 def test_batch_may_hold_a_block_and_rows_of_that_block(acker: Acker) -> None:
     messages = ids(3)
-    batch = Batch("t")
+    batch = Batch("t", ids=acker.ids)
     anchors = batch.track_block("page", messages)
     batch.ack(anchors[0], messages[0])
     batch.fail(anchors[2], "no", messages[2])
@@ -119,19 +119,19 @@ def test_batch_may_hold_a_block_and_rows_of_that_block(acker: Acker) -> None:
 def test_row_of_a_slot_beyond_the_block_is_refused() -> None:
     """The rows are refused at once, in any order; otherwise the batch could never be sent."""
     batch = Batch("t")
-    anchor = batch.track_block("other", ids(3))[0] + 3
+    anchor = batch.track_block("other", ids(3), 7)[0] + 3
     for row in (
         lambda: batch.ack(anchor, 5),
         lambda: batch.fail(anchor),
         lambda: batch.touch(anchor),
     ):
-        with pytest.raises(InvalidBatchError, match="3 trees, but no slot 3"):
+        with pytest.raises(InvalidBatchError, match="has only 3 slots, so no slot 3"):
             row()
     late = Batch("t")
     late.fail(anchor, "no")
-    with pytest.raises(InvalidBatchError, match="slot 3, but block 'other' has only 3 trees"):
-        late.track_block("other", ids(3))
-    assert late.track_block("other", ids(4)).stop == anchor + 1
+    with pytest.raises(InvalidBatchError, match="slot 3, but block 'other' has only 3 slots"):
+        late.track_block("other", ids(3), 7)
+    assert late.track_block("other", ids(4), 7).stop == anchor + 1
 
 
 def test_batch_that_cannot_be_packed_stays_unsealed(acker: Acker) -> None:
@@ -165,20 +165,9 @@ def test_retry_by_another_process_tracks_the_block_once(
     assert acker.apply(rest).acked == 5
 
 
-def test_block_number_is_derived_from_task_and_label() -> None:
-    assert block_number("q", 7, 0) == block_number("q", 7, 0) == block_number("q", "7", "0")
-    numbers = {
-        block_number(*parts)
-        for parts in (("q", 70), ("q", 7, 0), ("q7", 0), ("q7", ""), ("", "q7"), ("q\0", 7), ())
-    }
-    assert len(numbers) == 7
-    assert all(0 <= number < 2**50 for number in numbers)
-    assert block_number("flights", "2013-01-01") == 740041368662247, "must never change"
-
-
 def test_rejected_block_raises_and_tracks_nothing(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=5)
-    batch = Batch("t")
+    batch = Batch("t", ids=acker.ids)
     fits, over = (batch.track_block(label, ids(6)) for label in ("fits", "over"))
     assert acker.apply(batch).rejected_blocks == (over,)
     with pytest.raises(RejectedError, match="'more' of t was nacked"):
@@ -218,6 +207,7 @@ def test_full_backlog_refuses_new_blocks(make_any_acker: MakeAcker) -> None:
         ("x", [True], None, "bool"),
         ("x", bytearray(7), None, "8 bytes"),
         ("\ud800", [1], None, "UTF-8"),
+        ("page@5", [1], None, "Spark"),
         ("x", [1], -1, "2.50-1"),
         ("x", [1], 2**50, "2.50-1"),
     ],
@@ -225,14 +215,14 @@ def test_full_backlog_refuses_new_blocks(make_any_acker: MakeAcker) -> None:
 def test_invalid_block_arguments_are_refused(
     label: str, deltas: object, block: int, words: str
 ) -> None:
-    batch = Batch("t")
+    batch = Batch("t", ids=IdMaker(salt="0" * 32))
     with pytest.raises(InvalidBatchError, match=words):
         batch.track_block(label, deltas, block)  # type: ignore[arg-type]
     assert batch.parts() == []
 
 
 def test_batch_refuses_invalid_block_rows() -> None:
-    batch = Batch("t")
+    batch = Batch("t", ids=IdMaker(salt="0" * 32))
     anchors = batch.track_block("x", [1])
     with pytest.raises(InvalidBatchError, match="tracked twice"):
         batch.track_block("x", [2])
@@ -370,7 +360,7 @@ def test_batch_with_only_blocks_is_not_empty() -> None:
     assert not batch
     for k in range(64):
         assert not batch.full
-        batch.track_block(f"x{k}", [1])
+        batch.track_block(f"x{k}", [1], k)
     assert batch
     assert batch.full
 
@@ -393,7 +383,7 @@ def test_batch_takes_no_rows_while_it_is_being_sent(acker: Acker) -> None:
 def test_refused_batch_can_be_changed_and_applied(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=1)
     batch = Batch("t")
-    batch.track_block("too large", ids(3))
+    batch.track_block("too large", ids(3), 7)
     with pytest.raises(InvalidBatchError, match="never fits"):
         acker.apply(batch)
     assert batch.sent is None
@@ -487,6 +477,6 @@ def test_verdict_of_a_block_names_the_slot(acker: Acker) -> None:
 def test_xor_of_the_first_messages_of_a_tree() -> None:
     one, two, three = ids(3)
     batch = Batch("t")
-    batch.track_block("fan-out", [xor_ids([one, two, three])])
+    batch.track_block("fan-out", [xor_ids([one, two, three])], 7)
     (part,) = batch.parts()
     assert int.from_bytes(part.rows.parts[0].deltas, "big") == one ^ two ^ three  # type: ignore[union-attr]

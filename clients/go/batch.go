@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"regexp"
 	"sort"
 	"strconv"
 	"time"
@@ -19,6 +20,9 @@ const (
 	maxBlocks = 64
 	maxCall   = 1024 * 1024
 )
+
+// ofSpark matches labels of Spark's blocks, whose slots are consecutive records.
+var ofSpark = regexp.MustCompile(`@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$`)
 
 type row struct {
 	anchor, delta uint64
@@ -105,25 +109,18 @@ func (b *Batch) checkTrack(anchor uint64, sourceID string) error {
 	return nil
 }
 
-// TrackBlock begins a block of trees: deltas has for each slot the XOR of the ids of its first
-// messages, or 0 for a slot without a tree. The source chooses the number, see BlockNumber.
+// TrackBlock begins a block of trees: deltas has for each tree the XOR of the ids of its first
+// messages, or 0 for a tree without messages, which is complete. The source chooses the number;
+// Client.TrackBlock derives it.
 func (b *Batch) TrackBlock(number uint64, label string, deltas []uint64) error {
 	if err := b.needsTask(); err != nil {
 		return err
 	}
-	if err := checkText("label", label, 1); err != nil {
+	if err := checkBlock(label, deltas); err != nil {
 		return err
 	}
 	if number > blockMax {
 		return refused("a block is a number from 0 to 2^50-1, not %d", number)
-	}
-	if len(deltas) < 1 || len(deltas) > maxSlots {
-		return refused("a block has 1 to %d trees, not %d", maxSlots, len(deltas))
-	}
-	for _, delta := range deltas {
-		if delta > tupleMax {
-			return refused("a delta is a number from 0 to 2^63-1, not %d", delta)
-		}
 	}
 	if b.block(number) != nil {
 		return refused("block %q is tracked twice; use another label for each attempt", label)
@@ -143,6 +140,24 @@ func (b *Batch) TrackBlock(number uint64, label string, deltas []uint64) error {
 	}
 	b.texts += len(label)
 	b.blocks = append(b.blocks, block{number, label, append([]uint64(nil), deltas...)})
+	return nil
+}
+
+func checkBlock(label string, deltas []uint64) error {
+	if err := checkText("label", label, 1); err != nil {
+		return err
+	}
+	if ofSpark.MatchString(label) {
+		return refused("label %q ends in @ and a number, as only labels of Spark do; use another", label)
+	}
+	if len(deltas) < 1 || len(deltas) > maxSlots {
+		return refused("a block has 1 to %d trees, not %d", maxSlots, len(deltas))
+	}
+	for _, delta := range deltas {
+		if delta > tupleMax {
+			return refused("a delta is a number from 0 to 2^63-1, not %d", delta)
+		}
+	}
 	return nil
 }
 
@@ -478,7 +493,7 @@ func (b *Batch) packBlock(number uint64, rows []*row) packed {
 	var named [8]byte
 	binary.BigEndian.PutUint64(named[:], number)
 	return packed{
-		argv:   []interface{}{[]byte{flags}, named[:], header, slots, deltas, failed},
+		argv:   []interface{}{[]byte{flags}, named[:], header, "", slots, deltas, failed}, // "": all slots are present
 		size:   9 + len(header) + len(slots) + len(deltas) + len(failed),
 		number: number,
 	}

@@ -392,12 +392,17 @@ func TestSaltIsNotPrinted(t *testing.T) {
 	}
 }
 
+// expiredBlock returns the entry of a block of ten slots: slot 1 failed before, slots 2 to 7 hold no
+// tree, slots 0 and 9 expired, slot 8 is complete.
+func expiredBlock() map[string]string {
+	return map[string]string{"verdict": "mixed", "reason": "expired", "block": "0000000000001",
+		"label": "page", "age": "9", "cause": "deadline", "idle": "5", "slots": "10", "failed": "4000",
+		"nacked": "8040", "present": "c0C0", "residuals": "01800000000000010000000000000000"}
+}
+
 func TestOutcomesOfExpiredBlocksHaveResiduals(t *testing.T) {
 	ids := &idMaker{edges: []string{"mill", "shop"}}
-	fields := map[string]string{"verdict": "mixed", "reason": "expired", "block": "0000000000001",
-		"label": "page", "age": "9", "cause": "deadline", "idle": "5", "slots": "4", "failed": "[1]",
-		"nacked": "[0,3]", "residuals": "01800000000000010000000000000000"}
-	found, err := readBlock(fields, ids)
+	found, err := readBlock(expiredBlock(), ids)
 	if err != nil || len(found) != 3 {
 		t.Fatal(found, err)
 	}
@@ -405,14 +410,92 @@ func TestOutcomesOfExpiredBlocksHaveResiduals(t *testing.T) {
 	if first.Residual != 3<<edgeBit|1 || fmt.Sprint(first.Edges) != "[mill shop]" || first.IdleMs != 5 {
 		t.Error(first)
 	}
-	if whole.Verdict != "ack" || whole.Cause != "" || whole.IdleMs != 0 || whole.Edges != nil {
+	if whole.Verdict != "ack" || whole.Cause != "" || whole.IdleMs != 0 || whole.Edges != nil || whole.Slot() != 8 {
 		t.Error(whole)
 	}
-	if lost.Cause != "deadline" || lost.Residual != 0 || lost.Edges != nil || lost.Slot() != 3 {
+	if lost.Cause != "deadline" || lost.Residual != 0 || lost.Edges != nil || lost.Slot() != 9 {
 		t.Error(lost)
 	}
-	fields["residuals"] = ""
-	if _, err := readBlock(fields, ids); err == nil {
-		t.Error("residuals are missing")
+}
+
+func TestMalformedEntryOfABlockIsAnError(t *testing.T) {
+	for name, texts := range map[string][]string{
+		"failed":    {"4", "40", "400", "400000", "4g00", "4001", "-"},
+		"nacked":    {"", "8", "80", "804", "804000", "80g0", "8041", "-"},
+		"present":   {"", "c", "c0", "c0c000", "c0g0", "c0c1"},
+		"residuals": {"", "0180000000000001", "018000000000000100000000000000000", "-"},
+		"slots":     {"", "0", "-1", "8", "17", "4096", "-"},
+		"idle":      {"", "-"},
+	} {
+		for _, text := range texts {
+			fields := expiredBlock()
+			if fields[name] = text; text == "-" {
+				delete(fields, name)
+			}
+			if found, err := readBlock(fields, &idMaker{}); err == nil {
+				t.Errorf("%s %q was read as %v", name, text, found)
+			}
+		}
+	}
+	fields := map[string]string{"verdict": "ack", "reason": "completed", "block": "0000000000001",
+		"label": "page", "age": "9", "slots": "2"}
+	if found, err := readBlock(fields, &idMaker{}); err == nil {
+		t.Errorf("without the failed slots: %v", found)
+	}
+	fields["failed"] = ""
+	if found, err := readBlock(fields, &idMaker{}); err != nil || len(found) != 2 {
+		t.Error(found, err)
+	}
+}
+
+func TestShowReadsBitmaps(t *testing.T) {
+	const block = 1<<62 | 1<<12
+	header := make([]byte, 21)
+	header[12] = 3
+	record := append(append(header, 1), "tpage"...)
+	show := func(slot uint64, failed, present string) (*TreeState, error) {
+		reply := []interface{}{int64(0), int64(0), record, make([]byte, 24), []byte(failed), []byte(present)}
+		return readTree(reply, block|slot, 3)
+	}
+	for slot, failed := range []bool{false, true, false} {
+		tree, err := show(uint64(slot), "\x40", "")
+		if err != nil || tree.Failed != failed || tree.Why != "" || tree.SourceID != "page" {
+			t.Error(tree, err)
+		}
+		if tree, err := show(uint64(slot), "", "\xa0"); err != nil || (tree == nil) != (slot == 1) {
+			t.Error(tree, err)
+		}
+	}
+	if tree, err := show(3, "", ""); tree != nil || err != nil {
+		t.Error(tree, err)
+	}
+	for _, wrong := range []string{"\x40\x00", "\x10"} {
+		if tree, err := show(0, wrong, ""); err == nil {
+			t.Errorf("%q: %v", wrong, tree)
+		}
+		if tree, err := show(0, "", wrong); err == nil {
+			t.Errorf("%q: %v", wrong, tree)
+		}
+	}
+}
+
+func TestNumberOfABlockIsDerivedFromTheSalt(t *testing.T) {
+	client := begin(t, &fake{}, Options{})
+	block, err := client.TrackBlock(ctx, "shop", "page №2", []uint64{1, 0})
+	if err != nil || block.Number != 21059389260447 { // by the Python client
+		t.Fatal(block, err)
+	}
+}
+
+func TestLabelsOfSparkAreRefusedBeforeAnyCall(t *testing.T) {
+	f := &fake{shards: []string{"1", "other"}}
+	client := begin(t, f, Options{})
+	for _, label := range []string{"orders/3@1000", "@0", "p@7~2", "\u2028@9223372036854775807~9999999999"} {
+		if _, err := client.TrackBlock(ctx, "shop", label, []uint64{1}); Code(err) != CodeRefused {
+			t.Errorf("%s: %v", label, err)
+		}
+	}
+	if len(f.shards) != 2 || f.sent != nil {
+		t.Error("a call was sent")
 	}
 }

@@ -116,15 +116,23 @@ func (m *idMaker) edgesOf(residual uint64) []string {
 // draw returns random ids without a code.
 func (m *idMaker) draw(count int) ([]uint64, error) { return drawIDs(count, m.low()) }
 
-// derive returns an id without a code that depends on the salt, the purpose and the parts only.
+// derive returns 64 bits that depend on the salt, the purpose and the parts only.
 func (m *idMaker) derive(purpose string, parts ...string) uint64 {
 	hash := sha256.New()
 	for _, part := range append([]string{*m.salt, purpose}, parts...) {
 		hash.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}
-	number := binary.BigEndian.Uint64(hash.Sum(nil))
+	return binary.BigEndian.Uint64(hash.Sum(nil))
+}
+
+// child derives an edge id, without a code.
+func (m *idMaker) child(parts ...string) uint64 {
+	number := m.derive("child", parts...)
 	if len(m.edges) > 0 {
 		return number >> 9
 	}
 	return number >> 1
 }
+
+// block derives the number of a block.
+func (m *idMaker) block(task, label string) uint64 { return m.derive("block", task, label) >> 14 }

@@ -2,7 +2,6 @@ package acker
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
 	"sort"
@@ -76,15 +75,6 @@ func ParseID(text string) (uint64, error) {
 		return 0, refused("an id is a decimal number of up to 64 bits, not %.50q", text)
 	}
 	return id, nil
-}
-
-// BlockNumber derives the number of a block from its identity; equal parts give equal numbers.
-func BlockNumber(identity ...string) uint64 {
-	hash := sha256.New()
-	for _, part := range identity {
-		hash.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
-	}
-	return binary.BigEndian.Uint64(hash.Sum(nil)) >> 14
 }
 
 // BlockAnchor returns the anchor of a tree in a block.

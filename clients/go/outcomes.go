@@ -3,7 +3,9 @@ package acker
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -277,60 +279,82 @@ func readBlock(fields map[string]string, ids *idMaker) ([]Outcome, error) {
 		return found, nil
 	}
 	slots, err := strconv.Atoi(fields["slots"])
-	if err != nil || slots > maxSlots {
+	if err != nil || slots < 1 || slots > maxSlots {
 		return nil, refused("%q slots", fields["slots"])
 	}
-	failed, err := readSlots(fields["failed"])
-	if err != nil {
-		return nil, err
-	}
-	nacked, err := readSlots(fields["nacked"])
-	if err != nil {
-		return nil, err
-	}
 	mixed, idle := one.Verdict == "mixed", int64(0)
+	var failed, nacked, present bitmap
+	if text, some := fields["failed"]; text != "" || !some && (mixed || one.Verdict == "ack") {
+		if failed, err = readBitmap(text, slots); err != nil {
+			return nil, err
+		}
+	}
+	if text, some := fields["present"]; some {
+		if present, err = readBitmap(text, slots); err != nil {
+			return nil, err
+		}
+	}
+	residuals := fields["residuals"]
 	if mixed {
+		if nacked, err = readBitmap(fields["nacked"], slots); err != nil {
+			return nil, err
+		}
 		if idle, err = strconv.ParseInt(fields["idle"], 10, 64); err != nil {
 			return nil, err
 		}
-		if len(fields["residuals"]) != 16*len(nacked) {
-			return nil, refused("%d residuals of %d slots", len(fields["residuals"])/16, len(nacked))
+		if len(residuals) != 16*nacked.count() {
+			return nil, refused("%d digits of residuals for %d slots", len(residuals), nacked.count())
 		}
 	}
 	for slot := 0; slot < slots; slot++ {
-		if _, before := failed[slot]; before {
-			continue
+		residual := ""
+		if nacked.has(slot) {
+			residual, residuals = residuals[:16], residuals[16:]
+		}
+		if failed.has(slot) || present != nil && !present.has(slot) {
+			continue // it was nacked when it failed, or holds no tree
 		}
 		its := one
 		its.Anchor = block.Anchor(slot)
-		if mixed {
-			its.Verdict, its.Reason = "ack", "completed"
-		}
-		if k, expired := nacked[slot]; mixed && expired {
+		if residual != "" {
 			its.Verdict, its.Reason = "nack", "expired"
-			residual := fields["residuals"][16*k : 16*k+16]
 			if err := its.expired(fields["cause"], residual, idle, ids); err != nil {
 				return nil, err
 			}
+		} else if mixed {
+			its.Verdict, its.Reason = "ack", "completed"
 		}
 		found = append(found, its)
 	}
 	return found, nil
 }
 
-// readSlots returns the places of slots in a list.
-func readSlots(text string) (map[int]int, error) {
-	var slots []int
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &slots); err != nil {
-			return nil, err
-		}
+// bitmap is a set of slots of a block: bit 7 of byte 0 is slot 0.
+type bitmap []byte
+
+// readBitmap parses a bitmap in hex.
+func readBitmap(text string, slots int) (bitmap, error) {
+	found, err := hex.DecodeString(text)
+	if err == nil && !bitmap(found).fits(slots) {
+		err = refused("%q is not a bitmap of %d slots", text, slots)
 	}
-	found := make(map[int]int, len(slots))
-	for k, slot := range slots {
-		found[slot] = k
+	return found, err
+}
+
+// fits reports whether this is a bitmap of a block with this number of slots.
+func (b bitmap) fits(slots int) bool {
+	return len(b) == (slots+7)/8 && b[len(b)-1]<<uint((slots+7)%8+1) == 0
+}
+
+// has reports whether a slot is in the bitmap; an empty one has none.
+func (b bitmap) has(slot int) bool { return slot/8 < len(b) && b[slot/8]&(0x80>>uint(slot%8)) != 0 }
+
+func (b bitmap) count() int {
+	sum := 0
+	for _, one := range b {
+		sum += bits.OnesCount8(one)
 	}
-	return found, nil
+	return sum
 }
 
 // TreeState is the state of a pending tree.
@@ -343,7 +367,7 @@ type TreeState struct {
 	Failed   bool
 	Task     string // "" if the tree was not tracked yet
 	SourceID string // for a tree in a block, the block's label
-	Why      string
+	Why      string // of a tree that failed before it was tracked
 	InBlock  bool
 }
 
@@ -431,21 +455,17 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 	tree.Task = string(record[22 : 22+int(record[21])])
 	tree.SourceID = clean(string(record[22+int(record[21]):]))
 	sums, err := redis.Bytes(reply[3], nil)
-	if at := 8 * slotOf(anchor); err == nil {
-		if at+8 > len(sums) {
-			return nil, nil // the block has no such slot
-		}
-		tree.Checksum = binary.BigEndian.Uint64(sums[at:]) & tupleMax
-	}
-	failed, err2 := redis.Values(reply[4], nil)
-	why, err3 := redis.String(reply[5], nil)
-	if err != nil || err2 != nil || err3 != nil {
+	failed, err2 := redis.Bytes(reply[4], nil)
+	present, err3 := redis.Bytes(reply[5], nil)
+	slot, slots := slotOf(anchor), len(sums)/8
+	if err != nil || err2 != nil || err3 != nil || slots == 0 ||
+		len(failed) > 0 && !bitmap(failed).fits(slots) || len(present) > 0 && !bitmap(present).fits(slots) {
 		return nil, unreadable("show")
 	}
-	for _, each := range failed {
-		if slot, err := redis.Int(each, nil); err == nil && slot == slotOf(anchor) {
-			tree.Failed, tree.Why = true, clean(why)
-		}
+	if slot >= slots || len(present) > 0 && !bitmap(present).has(slot) {
+		return nil, nil // the block has no such slot, or it holds no tree
 	}
+	tree.Checksum = binary.BigEndian.Uint64(sums[8*slot:]) & tupleMax
+	tree.Failed = bitmap(failed).has(slot)
 	return tree, nil
 }

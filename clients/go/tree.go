@@ -120,12 +120,23 @@ type Block struct {
 // Anchor returns the anchor of the tree in a slot.
 func (b Block) Anchor(slot int) uint64 { return 1<<62 | b.Number<<12 | uint64(slot) }
 
-// TrackBlock begins a block of trees: deltas has for each slot the XOR of the ids of its first
-// messages, which are sent after TrackBlock returns. The block's number is derived from task and
-// label, so use another label for each attempt. TrackBlock is idempotent: when it is unknown whether
-// the block was applied, call it again with the same arguments. It returns the errors of Track.
+// TrackBlock begins a block of trees: deltas has for each tree the XOR of the ids of its first
+// messages, which are sent after TrackBlock returns. The block's number is derived from the salt of
+// the namespace, task and label, so use another label for each attempt. A label must not end in @ and
+// a number, because labels of Spark do. TrackBlock is idempotent: when it is unknown whether the block
+// was applied, call it again with the same arguments. It returns the errors of Track.
 func (c *Client) TrackBlock(ctx context.Context, task, label string, deltas []uint64) (Block, error) {
-	block := Block{BlockNumber(task, label), len(deltas)}
+	if err := checkName("task", task); err != nil {
+		return Block{}, err
+	}
+	if err := checkBlock(label, deltas); err != nil {
+		return Block{}, err
+	}
+	config, err := c.known(ctx)
+	if err != nil {
+		return Block{}, err
+	}
+	block := Block{config.ids.block(task, label), len(deltas)}
 	batch, err := NewBatch(task)
 	if err == nil {
 		err = batch.TrackBlock(block.Number, label, deltas)
@@ -323,7 +334,7 @@ func derived(inputs [][]idIn, key string, attempt int, maker *idMaker) []uint64 
 	sort.Strings(parts[2:])
 	edges := make([]uint64, len(inputs))
 	for i, own := range texts {
-		edges[i] = maker.derive("child", append(parts, own)...)
+		edges[i] = maker.child(append(parts, own)...)
 	}
 	return edges
 }

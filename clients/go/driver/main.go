@@ -29,6 +29,8 @@ type request struct {
 	RetryMs   int64  `json:"retry_ms"`
 	LingerMs  int64  `json:"linger_ms"`
 	SourceID  string `json:"source_id"`
+	Label     string
+	Deltas    []string
 	Rows      json.RawMessage
 	Inputs    []string
 	Edges     []string
@@ -135,6 +137,13 @@ func serve(line []byte) (interface{}, error) {
 		}
 		tree, err := client.Track(ctx, asked.Task, asked.SourceID, count, acker.Edge(asked.Edge))
 		return object{"emitted": tree.Messages}, err
+	case "track_block":
+		deltas, err := numbers(asked.Deltas)
+		if err != nil {
+			return nil, err
+		}
+		block, err := client.TrackBlock(ctx, asked.Task, asked.Label, deltas)
+		return object{"block": strconv.FormatUint(block.Number, 10)}, err
 	case "work":
 		return work(asked)
 	case "flush":

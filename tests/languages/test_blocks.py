@@ -1,0 +1,45 @@
+"""Blocks in every language, beyond the vectors: labels of Spark, and slots without a tree."""
+
+import pytest
+
+from acker_redis.batching.batch import Batch
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
+from tests.conftest import MakeAcker
+from tests.languages.driver import Driver, DriverError
+from tests.support import total
+
+
+@pytest.fixture
+def acker(make_any_acker: MakeAcker) -> Acker:
+    return make_any_acker()
+
+
+@pytest.fixture
+def begun(driver: Driver, any_server: EmbeddedRedis, acker: Acker) -> Driver:
+    """Return the driver with a client of the namespace; skip clients without blocks."""
+    if not {"blocks", "show"} <= set(driver.client.can):
+        pytest.skip("this client has no blocks")
+    driver.connect(any_server.port)
+    driver.begin(acker.namespace, retry_ms=120_000)
+    return driver
+
+
+@pytest.mark.parametrize("label", ["orders/3@1000", "@0", "pagé@7~2"])
+def test_label_of_spark_is_refused(begun: Driver, acker: Acker, label: str) -> None:
+    with pytest.raises(DriverError) as refused:
+        begun.ask("track_block", task="t", label=label, deltas=["40"])
+    assert refused.value.code == "REFUSED"
+    assert total(acker)["tracked"] == 0
+
+
+def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None:
+    batch = Batch("t", ids=acker.ids)
+    anchors = batch.track_block("page", [40] + 8 * [0] + [41], present=[0, 9])
+    batch.fail(anchors[9], "torn")
+    acker.apply(batch)
+    assert [
+        slot
+        for slot, anchor in enumerate([*anchors, anchors[9] + 1])
+        if begun.ask("show", anchor=str(anchor))["tree"]
+    ] == [0, 9]

@@ -41,9 +41,10 @@ test: $(VENV)/.test
 	@$(PYTEST) $(if $(ARGS),,--tier quick $(COVERAGE)) $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -m tests.coverage_of_wings)
 
+# `make test-all COVERAGE=` needs a quarter less time.
 test-all: $(VENV)/.dev $(VENV)/spark.jsa
 	@$(PYTEST) --tier full $(COVERAGE) $(ARGS)
-	@$(BIN)/python -m tests.coverage_of_wings
+	@$(if $(COVERAGE),$(BIN)/python -m tests.coverage_of_wings)
 
 test-nightly: $(VENV)/.dev $(VENV)/spark.jsa
 	@$(PYTEST) --tier nightly --timeout 7200 $(ARGS)

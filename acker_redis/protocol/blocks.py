@@ -229,8 +229,9 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
 
 def _present(slots: Iterable[int], column: bytes) -> bytes:
     """Return the bitmap of the present slots; b"" for all."""
-    count, given = len(column) // 8, list(slots)
+    count = len(column) // 8
     try:
+        given = list(slots)
         held = set() if any(isinstance(slot, bool) for slot in given) else set(map(index, given))
     except TypeError:
         held = set()

@@ -55,7 +55,7 @@ def test_show_tree_in_a_block_with_open_slots(acker: Acker) -> None:
     batch.fail(anchors[4], "never")
     acker.apply(batch)
     tree = shown(acker, anchors[4])
-    assert (tree.checksum, tree.failed, tree.why) == (14, True, "never")
+    assert (tree.checksum, tree.failed, tree.why) == (14, True, ""), "its verdict has the why"
     assert (tree.task, tree.source_id) == ("t", "page/1")
     assert tree.block
     assert (tree.block.slots, tree.block.open, tree.block.failed) == (6, (2, 4, 5), (3, 4))

@@ -34,13 +34,6 @@ export function newAnchor() {
   return newIds(1, ANCHOR_MAX)[0];
 }
 
-/** Return the number of a block, derived from its identity; equal parts give equal numbers. */
-export function blockNumber(...identity) {
-  const hash = createHash('sha256');
-  for (const part of identity.map(String)) hash.update(`${Buffer.byteLength(part)}:${part}`);
-  return hash.digest().readBigUInt64BE() >> 14n;
-}
-
 /** Return the anchor of a tree in a block. */
 export function blockAnchor(block, slot) {
   checkBlock(block);
@@ -120,6 +113,18 @@ function checkText(kind, text, least) {
     refuse(`a ${kind} has ${least} to ${MAX_TEXT} bytes, this one ${data.length}`);
   }
   if (CONTROL.test(text)) refuse(`a ${kind} must not contain control characters`);
+  return data;
+}
+
+// Spark's blocks have such labels; they name consecutive records.
+const SPARK = /@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$/;
+
+export function checkLabel(label) {
+  const data = checkText('label', label, 1);
+  if (SPARK.test(label)) {
+    refuse(`label ${JSON.stringify(label)} looks like one of Spark's, which name consecutive records: use a label ` +
+      'that does not end in @ and a number');
+  }
   return data;
 }
 
@@ -232,13 +237,13 @@ export class Batch {
   }
 
   /**
-   * Begin a block of trees. `deltas` has for each slot the XOR of the ids of its first messages, or 0n
-   * for a slot without a tree. Returns the block's number, derived from task and label unless given.
+   * Begin a block of trees. `deltas` has for each tree the XOR of the ids of its first messages, or 0n
+   * for a tree without messages, which is complete. `block` is the block's number.
    */
   trackBlock(label, deltas, block) {
     this.#needsTask();
-    const text = checkText('label', label, 1);
-    const number = block === undefined ? blockNumber(this.task, label) : checkBlock(block);
+    const text = checkLabel(label);
+    const number = checkBlock(block);
     const values = [...deltas];
     if (values.length < 1 || values.length > MAX_SLOTS) {
       refuse(`a block has 1 to ${MAX_SLOTS} trees, not ${values.length}`);
@@ -255,7 +260,6 @@ export class Batch {
     this.#room(0, text.length, 1);
     this.#texts += text.length;
     this.#blocks.set(number, { text, values });
-    return number;
   }
 
   /** Ack a processed message; `emitted` are the ids of all messages that it caused. */
@@ -383,7 +387,7 @@ function swapped(values) {
   return LITTLE ? bytes.swap64() : bytes;
 }
 
-/** Return the six arguments of one block, and their size in bytes. `rows` are in the order of slots. */
+/** Return the seven arguments of one block, and their size in bytes. `rows` are in the order of slots. */
 function packBlock(number, rows, tracked, task) {
   const its = rows.filter((row) => row.delta !== 0n);
   let flags = rows.some((row) => row.flags & TOUCH) ? TOUCH : 0;
@@ -412,7 +416,8 @@ function packBlock(number, rows, tracked, task) {
     head[2] = row.why.length;
     failed.push(head, row.why);
   }
-  const argv = [Buffer.from([flags]), column([number]), header, slots, deltas, Buffer.concat(failed)];
+  const present = EMPTY; // each slot holds a tree
+  const argv = [Buffer.from([flags]), column([number]), header, present, slots, deltas, Buffer.concat(failed)];
   return { number, argv, bytes: argv.reduce((sum, arg) => sum + arg.length, 0) };
 }
 

@@ -79,6 +79,9 @@ const OPS = {
     await Promise.all([tracked, acker.flush()]);
     return { emitted: (await tracked).ids };
   },
+  async track_block({ task, label, deltas }) {
+    return { block: String(await acker.trackBlock({ task, label, deltas: ids(deltas) })) };
+  },
   async work({ inputs, emit, edges, keys, end, why, flush }) {
     const processing = await acker.process(...inputs);
     const options = (i) => ({ edge: edges?.[i], key: keys?.[i] ?? undefined });

@@ -45,8 +45,17 @@ export class IdMaker {
 
   /** Return an id without a code that depends on the salt, the purpose and the parts only. */
   derive(purpose, ...parts) {
+    return this.#hash(purpose, ...parts) >> (this.#edges.length ? 9n : 1n);
+  }
+
+  /** Return the number of a block, which depends on the salt, the task and the label only. */
+  block(task, label) {
+    return this.#hash('block', task, label) >> 14n;
+  }
+
+  #hash(...parts) {
     const hash = createHash('sha256');
-    for (const part of [this.#salt, purpose, ...parts]) hash.update(`${Buffer.byteLength(part)}:${part}`);
-    return hash.digest().readBigUInt64BE() >> (this.#edges.length ? 9n : 1n);
+    for (const part of [this.#salt, ...parts]) hash.update(`${Buffer.byteLength(part)}:${part}`);
+    return hash.digest().readBigUInt64BE();
   }
 }

@@ -59,6 +59,7 @@ export interface Tree {
   task: string;
   /** The source id; for a tree in a block, the block's label. */
   sourceId: string;
+  /** Of a tree that failed before it was tracked: the reason. A tree in a block has none: its verdict has it. */
   why: string;
 }
 
@@ -108,8 +109,8 @@ export class Batch {
   readonly empty: boolean;
   readonly full: boolean;
   track(anchor: bigint, sourceId: string, emitted: Iterable<bigint>): void;
-  /** Returns the block's number, which is derived from task and label unless given. */
-  trackBlock(label: string, deltas: Iterable<bigint>, block?: bigint): bigint;
+  /** `deltas`: for each tree the XOR of its first messages' ids. `block`: a number, see `Acker.blockNumber()`. */
+  trackBlock(label: string, deltas: Iterable<bigint>, block: bigint): void;
   ack(anchor: bigint, tuple: bigint, emitted?: Iterable<bigint>): void;
   fail(anchor: bigint, why?: string, tuple?: bigint, emitted?: Iterable<bigint>): void;
   touch(anchor: bigint): void;
@@ -134,8 +135,13 @@ export class Acker {
     /** Whether the tree was nacked immediately: emit none of its messages. */
     rejected: boolean;
   }>;
-  /** `deltas`: for each slot the XOR of its first messages' ids. Resolves to the block's number. */
-  trackBlock(block: { task: string; label: string; deltas: Iterable<bigint>; block?: bigint }): Promise<bigint>;
+  /**
+   * `deltas`: for each tree the XOR of its first messages' ids; 0n: it has none, and is complete. Resolves to the
+   * block's number, which is derived from task and label. A label that ends in @ and a number is refused.
+   */
+  trackBlock(block: { task: string; label: string; deltas: Iterable<bigint> }): Promise<bigint>;
+  /** Derives the number of a block, for a batch that you fill. */
+  blockNumber(task: string, label: string): Promise<bigint>;
 
   /** Begins to process messages; resolves when the configuration is known, which only the first call reads. */
   process(...inputs: string[]): Promise<Processing>;
@@ -171,6 +177,4 @@ export class Acker {
 export function newIds(count: number): bigint[];
 /** Returns an anchor, 1 .. 2^62-1. */
 export function newAnchor(): bigint;
-/** Returns the number of a block; equal identities give equal numbers. The Python client derives other numbers. */
-export function blockNumber(...identity: (string | number | bigint)[]): bigint;
 export function blockAnchor(block: bigint, slot: number): bigint;

@@ -2,12 +2,14 @@
 // See README.md. lua/README.md of the project describes the wire protocol and the retries.
 
 import { randomBytes } from 'node:crypto';
-import { Batch, FAIL, Processing, TOUCH, checkAnchor, checkName, combine, newAnchor, shardOf, xorIds } from './batch.js';
+import {
+  Batch, FAIL, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine, newAnchor, shardOf, xorIds,
+} from './batch.js';
 import { AckerError, refuse } from './errors.js';
 import { IdMaker } from './ids.js';
 import { Connection } from './redis.js';
 
-export { Batch, blockAnchor, blockNumber, newAnchor, newIds } from './batch.js';
+export { Batch, blockAnchor, newAnchor, newIds } from './batch.js';
 export { AckerError } from './errors.js';
 
 const MAX_ENTRIES = 64;
@@ -102,16 +104,28 @@ export class Acker {
     };
   }
 
-  /** Begin a block of trees: see Batch.trackBlock. Resolves to the block's number. */
-  async trackBlock({ task, label, deltas, block }) {
+  /**
+   * Begin a block of trees: see Batch.trackBlock. Resolves to the block's number, which is derived from task
+   * and label: a program that runs again tracks the same block.
+   */
+  async trackBlock({ task, label, deltas }) {
     const batch = new Batch(task);
-    const number = batch.trackBlock(label, deltas, block);
+    const number = await this.blockNumber(task, label);
+    batch.trackBlock(label, deltas, number);
     const { rejectedBlocks } = await this.apply(batch);
     if (rejectedBlocks.includes(number)) {
       throw new AckerError('REJECTED', `block ${label} was nacked: too much is pending, or an earlier block of ` +
         'this number is expiring; the source gets the nack, do not emit its messages');
     }
     return number;
+  }
+
+  /** Derive the number of a block from task and label, for a batch that you fill. */
+  async blockNumber(task, label) {
+    checkName('task', task);
+    checkLabel(label);
+    if (!this.#hasIds) await this.#readIds();
+    return this.#ids.block(task, label);
   }
 
   // Bolts
@@ -505,7 +519,7 @@ function handled(promise) {
 
 // Replies
 
-function parseShow([now, , record, checksums, failed, why], anchor) {
+function parseShow([now, , record, checksums, failed, present], anchor) {
   if (record === undefined) return null;
   if (checksums === undefined) {
     // Bytes: checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id. Without
@@ -520,12 +534,18 @@ function parseShow([now, , record, checksums, failed, why], anchor) {
   }
   // Bytes: first seen 6, last row 4, flags 1, slots 2, digest 8, length of the task 1, task, label.
   const slot = Number(anchor & 0xfffn);
+  const slots = record.readUInt16BE(11);
   const label = 22 + record[21];
-  if (8 * slot >= checksums.length) return null;
+  const hasAbsent = (record[10] & 2) === 2;
+  if (checksums?.length !== 8 * slots || hasAbsent !== present.length > 0) {
+    throw malformed(`the block of anchor ${anchor} has lost its checksums, or which slots it holds`);
+  }
+  const bitmap = (name, bytes) => slotsOf(name, bytes.toString('hex'), slots);
+  if (slot >= slots || (hasAbsent && !bitmap('present', present).has(slot))) return null;
   return {
-    checksum: checksums.readBigUInt64BE(8 * slot), failed: failed.some((each) => Number(String(each)) === slot),
+    checksum: checksums.readBigUInt64BE(8 * slot), failed: failed.length > 0 && bitmap('failed', failed).has(slot),
     ...times(now, record, 0), task: record.toString('utf8', 22, label),
-    sourceId: record.toString('utf8', label), why: String(why),
+    sourceId: record.toString('utf8', label), why: '', // the verdict has it
   };
 }
 
@@ -555,7 +575,26 @@ function parseEntry(shard, [id, flat], ids) {
   const outcomes = fields.has('block')
     ? blockOutcomes(verdict, reason, fields, ids)
     : JSON.parse(fields.get('rows')).map(one);
+  if (outcomes.length !== Number(fields.get('n'))) {
+    throw malformed(`entry ${id} holds ${outcomes.length} verdicts, not ${fields.get('n')}`);
+  }
   return { shard, id: String(id), outcomes };
+}
+
+const malformed = (words) => new AckerError('SCHEMA', `${words}: another version wrote it, or it was tampered with`);
+
+/** Return the slots of a bitmap in hex: bit 7 of byte 0 is slot 0. Throws SCHEMA if it is malformed. */
+function slotsOf(name, hex, count) {
+  if (!/^[0-9a-f]+$/.test(hex) || hex.length !== 2 * Math.ceil(count / 8)) {
+    throw malformed(`bitmap ${name} of a block of ${count} slots is '${String(hex).slice(0, 40)}'`);
+  }
+  const slots = new Set();
+  for (let slot = 0; slot < 4 * hex.length; slot++) {
+    if (!(parseInt(hex[slot >> 2], 16) & (8 >> (slot & 3)))) continue;
+    if (slot >= count) throw malformed(`bitmap ${name} of a block of ${count} slots has slot ${slot}`);
+    slots.add(slot);
+  }
+  return slots;
 }
 
 /** Return the verdicts of a block's entry by slot; the source id of each is the block's label. */
@@ -566,16 +605,21 @@ function blockOutcomes(verdict, reason, fields, ids) {
   const one = (slot, said, because, why = '', more = notExpired()) => (
     { verdict: said, reason: because, anchor: base | BigInt(slot), sourceId, ageMs, why, ...more });
   if (fields.has('rows')) return JSON.parse(fields.get('rows')).map(([slot, why]) => one(slot, verdict, reason, why));
-  const failed = new Set(JSON.parse(fields.get('failed') ?? '[]'));
-  const nacked = new Map(JSON.parse(fields.get('nacked') ?? '[]').map((slot, k) => [slot, k]));
+  const slots = Number(fields.get('slots'));
+  const bitmap = (name) => slotsOf(name, fields.get(name), slots);
+  const failed = fields.get('failed') ? bitmap('failed') : new Set();
+  const present = fields.get('present') ? bitmap('present') : null;
+  const nacked = verdict === 'mixed' ? [...bitmap('nacked')] : [];
+  const hex = fields.get('residuals') ?? '';
+  if (hex.length !== 16 * nacked.length) throw malformed(`${nacked.length} trees expired, with residuals '${hex.slice(0, 40)}'`);
+  const residuals = new Map(nacked.map((slot, k) => [slot, hex.slice(16 * k, 16 * k + 16)]));
   const found = [];
-  for (let slot = 0; slot < Number(fields.get('slots')); slot++) {
-    if (failed.has(slot)) continue;
+  for (let slot = 0; slot < slots; slot++) {
+    if (failed.has(slot) || (present && !present.has(slot))) continue;
     if (verdict !== 'mixed') found.push(one(slot, verdict, reason));
-    else if (nacked.has(slot)) {
-      const at = 16 * nacked.get(slot);
-      const residual = fields.get('residuals').slice(at, at + 16);
-      found.push(one(slot, 'nack', 'expired', '', expiry(fields.get('cause'), residual, Number(fields.get('idle')), ids)));
+    else if (residuals.has(slot)) {
+      const more = expiry(fields.get('cause'), residuals.get(slot), Number(fields.get('idle')), ids);
+      found.push(one(slot, 'nack', 'expired', '', more));
     }
     else found.push(one(slot, 'ack', 'completed'));
   }

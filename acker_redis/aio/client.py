@@ -136,6 +136,10 @@ class AsyncAcker:
         """Return the state of a tree, or None; see :meth:`Acker.show`."""
         return await self.connection.drive(self.flows.show(anchor))
 
+    async def show_block(self, block: int) -> TreeState | None:
+        """Return the state of a block, by its first tree; see :meth:`Acker.show_block`."""
+        return await self.connection.drive(self.flows.show_block(block))
+
     async def page(
         self,
         cursor: PageCursor | None = None,

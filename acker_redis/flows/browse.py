@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from acker_redis.errors import ConfigError, NamespaceNotFoundError, SchemaError, WrongShardError
 from acker_redis.flows.known import Known
@@ -26,7 +27,7 @@ from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, check_anchor, shar
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.record import HEADER_FIRST, RECORD_FIRST, parse_header
 from acker_redis.protocol.texts import check_text
-from acker_redis.protocol.tree import TreeState, parse_show
+from acker_redis.protocol.tree import TreeState, parse_show, parse_show_block
 
 MAX_CALLS = 16
 """Maximum number of script calls per page."""
@@ -78,7 +79,7 @@ class PageCursor:
 class BlockEntry:
     """A pending block in a list.
 
-    ``Acker.show(entry.anchors[0])`` returns which of its trees are open.
+    ``Acker.show_block(entry.block)`` returns which of its trees are open.
 
     Examples:
         >>> acker = Acker.from_url(url, "orders")
@@ -91,7 +92,7 @@ class BlockEntry:
 
     block: int
     slots: int
-    """Trees in the block."""
+    """Slots of the block; each holds a tree, unless the block is ``partial``."""
     task: str
     label: str
     age_ms: int
@@ -103,10 +104,12 @@ class BlockEntry:
     """
     idle_ms: int = 0
     """Milliseconds since its last row, to within a tick."""
+    partial: bool = False
+    """Whether some slots hold no tree; ``Acker.show_block`` returns which."""
 
     @property
     def anchors(self) -> range:
-        """Anchors of the block's trees, by slot."""
+        """Anchors of the block, by slot."""
         first = block_anchor(self.block, 0)
         return range(first, first + self.slots)
 
@@ -228,6 +231,7 @@ class Seen:
             age_ms=max(0, listed.now_ms - header.first_ms),
             bucket=listed.age,
             idle_ms=max(0, listed.now_ms - header.last_ms),
+            partial=header.partial,
         )
 
 
@@ -309,19 +313,25 @@ class Browses(Known):
 
     def show(self, anchor: int) -> Flow[TreeState | None]:
         """See :meth:`Acker.show`."""
+        return parse_show((yield from self._show(anchor)), anchor)
+
+    def show_block(self, block: int) -> Flow[TreeState | None]:
+        """See :meth:`Acker.show_block`."""
+        return parse_show_block((yield from self._show(block_anchor(block, 0))), block)
+
+    def _show(self, anchor: int) -> Flow[Any]:
+        """Return the reply of ``show``."""
         known = self.known
         while True:
             shards = (yield from self.config()).shards
             keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), shards))
             try:
-                reply = yield from run_until(commands.show(keys, anchor), self._deadline())
+                return (yield from run_until(commands.show(keys, anchor), self._deadline()))
             except (WrongShardError, NamespaceNotFoundError):
                 self.known = None
                 if known is None:
                     raise
                 known = None  # the cached configuration was outdated: try again once
-            else:
-                return parse_show(reply, anchor)
 
     def page(
         self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
@@ -379,7 +389,7 @@ class Browses(Known):
 
         None if it has ended.
         """
-        tree = yield from self.show(entry.anchors[0])
-        if tree and tree.block and tree.block.open:
-            return (yield from self.show(entry.anchors[tree.block.open[0]]))
-        return tree
+        first = yield from self.show_block(entry.block)
+        if first and first.block and first.block.open:
+            return (yield from self.show(entry.anchors[first.block.open[0]]))
+        return first

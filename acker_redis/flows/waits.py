@@ -128,7 +128,7 @@ def _sample(flows: Browses, at: PageCursor, count: int, blocks: int) -> Flow[lis
 
 def _in_block(flows: Browses, entry: BlockEntry, most: int) -> Flow[list[tuple[int, int]]]:
     """Read up to ``most`` trees of a block, spread over its slots."""
-    tree = yield from flows.show(entry.anchors[0])
+    tree = yield from flows.show_block(entry.block)
     if tree is None or tree.block is None:
         return []  # it has ended since
     outstanding = tree.block.outstanding

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from acker_redis.errors import SchemaError
 from acker_redis.protocol.ids import EDGE_BIT, block_anchor, split_anchor
-from acker_redis.protocol.slots import unpack_slots
+from acker_redis.protocol.slots import slots_of_hex, unpack_slots
 
 Verdict = Literal["ack", "nack", "touch"]
 Cause = Literal["", "idle", "deadline"]
@@ -83,7 +84,7 @@ class BlockOutcome:
     age_ms: int
     """Milliseconds from the block's first row to the verdict."""
     slots: int
-    """Number of trees in the block; 0 if the verdict is only on the slots in ``rows``."""
+    """Number of slots of the block; 0 if the verdict is only on the slots in ``rows``."""
     failed: tuple[int, ...] = ()
     """Slots that failed earlier; each was nacked when it failed."""
     nacked: tuple[int, ...] = ()
@@ -183,10 +184,19 @@ class Entry:
 def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()) -> Entry:
     """Return the entry for a stream id and the fields as Redis replies them.
 
-    ``edges`` are the names of the namespace's edges, for :attr:`Outcome.edges`.
+    ``edges`` are the names of the namespace's edges, for :attr:`Outcome.edges`. Raises SchemaError
+    for an entry that no script writes.
     """
+    try:
+        return _entry(shard, id_.decode(), fields, edges)
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
+        raise SchemaError(
+            f"entry {id_!r} of shard {shard} has been tampered with ({error!r:.80})"
+        ) from None
+
+
+def _entry(shard: int, name: str, fields: Any, edges: tuple[str, ...]) -> Entry:
     flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
-    name = id_.decode()
     verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()
     if b"block" in flat:
         block = _block(verdict, reason, flat, edges)
@@ -240,24 +250,33 @@ def odd_edges(edges: Sequence[str], checksum: int) -> tuple[str, ...]:
 def _block(
     verdict: Any, reason: str, flat: Mapping[bytes, bytes], edges: tuple[str, ...]
 ) -> BlockOutcome:
-    def slots(name: bytes) -> tuple[int, ...]:
-        return unpack_slots(bytes.fromhex(flat.get(name, b"").decode()))
+    """Return the verdicts on a block. A bitmap that is missing or damaged must not become acks."""
+    rows, count = json.loads(flat.get(b"rows", b"[]")), int(flat.get(b"slots", 0))
 
-    residuals, present = flat.get(b"residuals", b""), set(slots(b"present"))
-    count = int(flat.get(b"slots", 0))
-    return BlockOutcome(
+    def slots(name: bytes) -> tuple[int, ...]:
+        return unpack_slots(slots_of_hex(flat[name].decode(), count))
+
+    is_mixed = verdict == "mixed"
+    nacked = slots(b"nacked") if is_mixed else ()
+    failed = slots(b"failed") if is_mixed or verdict == "ack" else ()
+    gaps = set(range(count)) - set(slots(b"present")) if b"present" in flat else ()
+    residuals = flat[b"residuals"].decode() if is_mixed else ""
+    outcome = BlockOutcome(
         verdict=verdict,
         reason=reason,
         block=int(flat[b"block"], 16),
         label=flat[b"label"].decode(),
         age_ms=int(flat[b"age"]),
         slots=count,
-        failed=slots(b"failed"),
-        nacked=slots(b"nacked"),
-        rows=tuple((slot, why) for slot, why in json.loads(flat.get(b"rows", b"[]"))),
-        cause=flat.get(b"cause", b"").decode(),  # type: ignore[arg-type]
-        idle_ms=int(flat.get(b"idle", 0)),
+        failed=failed,
+        nacked=nacked,
+        rows=tuple((slot, why) for slot, why in rows),
+        cause=flat[b"cause"].decode() if is_mixed else "",  # type: ignore[arg-type]
+        idle_ms=int(flat[b"idle"]) if is_mixed else 0,
         residuals=tuple(int(residuals[at : at + 16], 16) for at in range(0, len(residuals), 16)),
-        edges=edges if verdict == "mixed" else (),
-        absent=tuple(slot for slot in range(count) if slot not in present) if present else (),
+        edges=edges if is_mixed else (),
+        absent=tuple(sorted(gaps)),
     )
+    if len(residuals) != 16 * len(nacked) or outcome.count != int(flat[b"n"]):
+        raise ValueError(f"{flat[b'n'].decode()} verdicts, but the slots of {outcome.count}")
+    return outcome

@@ -47,6 +47,8 @@ class StoredHeader:
     last_ms: int
     """Time of the last row, to within a tick, in ms since 1970."""
     capped: bool
+    partial: bool
+    """Whether some slots hold no tree."""
     slots: int
     digest: str
     task: str
@@ -78,7 +80,7 @@ def parse_record(record: bytes) -> StoredRecord:
 def parse_header(header: bytes) -> StoredHeader:
     """Return the header of a block; raise SchemaError if no script has written it."""
     try:
-        first, since, capped, slots, digest = _HEADER.unpack_from(header)
+        first, since, flags, slots, digest = _HEADER.unpack_from(header)
         at = _HEADER.size + 1
         begin = at + header[_HEADER.size]
         task, label = header[at:begin].decode(), header[begin:].decode()
@@ -88,4 +90,13 @@ def parse_header(header: bytes) -> StoredHeader:
     if not task or not label:
         raise SchemaError("the header of a block has been tampered with")
     first_ms = int.from_bytes(first, "big")
-    return StoredHeader(first_ms, first_ms + since, bool(capped), slots, known, task, label)
+    return StoredHeader(
+        first_ms,
+        first_ms + since,
+        bool(flags & 1),
+        bool(flags & 2),
+        slots,
+        known,
+        task,
+        label,
+    )

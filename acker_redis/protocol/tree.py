@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
-from acker_redis.protocol.ids import split_anchor
+from acker_redis.protocol.ids import block_anchor, split_anchor
 from acker_redis.protocol.outcome import odd_edges, ranges_without
 from acker_redis.protocol.record import parse_header, parse_record
-from acker_redis.protocol.slots import unpack_slots
+from acker_redis.protocol.slots import check_slots, unpack_slots
 
 State = Literal["open", "failed", "untracked", "complete"]
 
@@ -27,7 +27,7 @@ class BlockState:
 
     block: int
     slots: int
-    """Number of trees in the block."""
+    """Number of slots of the block; its trees are those that are not ``absent``."""
     open: tuple[int, ...]
     """Slots whose checksum is not zero: messages are outstanding. Includes failed slots."""
     failed: tuple[int, ...]
@@ -35,7 +35,7 @@ class BlockState:
     outstanding: tuple[int, ...] = ()
     """The checksums of the slots in ``open`` that have not failed, in order."""
     absent: tuple[int, ...] = ()
-    """Slots that hold no tree."""
+    """Slots that hold no tree; they are in no other field."""
 
     def done(self) -> Iterator[tuple[int, int]]:
         """Yield the ranges of complete slots as (first, end), where end is exclusive.
@@ -66,7 +66,8 @@ class TreeState:
     """The source's id of the record; for a tree in a block, the block's label."""
     failed: bool
     why: str
-    """The reason that the bolt gave when it failed the tree, or ''."""
+    """The reason that the bolt gave when it failed the tree, or ''. Of a tree in a block it is '':
+    its verdict has the reason."""
     age_ms: int
     """Milliseconds since the tree's first row."""
     bucket: int
@@ -109,16 +110,28 @@ class TreeState:
 
 
 def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:
-    """Parse the reply of ``show``; None if there is no such tree.
+    """Parse the reply of ``show``; None if there is no such tree, as in an absent slot.
 
     Raises SchemaError for a record that no script writes.
     """
+    place = split_anchor(anchor)
     if len(reply) == 1:
         return None
     try:
-        return _block_tree(reply, anchor) if len(reply) > 3 else _loose_tree(reply, anchor)
-    except (SchemaError, struct.error, TypeError, UnicodeDecodeError):
+        return _block_tree(reply, *place) if place else _loose_tree(reply, anchor)
+    except (SchemaError, struct.error, TypeError, ValueError):
         raise SchemaError(f"the record of anchor {anchor} has been tampered with") from None
+
+
+def parse_show_block(reply: Sequence[Any], block: int) -> TreeState | None:
+    """Parse the reply of ``show`` for any slot of a block; return the first tree of the block.
+
+    Raises SchemaError for a block that no script writes.
+    """
+    try:
+        return _block_tree(reply, block, None) if len(reply) > 1 else None
+    except (SchemaError, struct.error, TypeError, ValueError):
+        raise SchemaError(f"the record of block {block} has been tampered with") from None
 
 
 def _loose_tree(reply: Sequence[Any], anchor: int) -> TreeState:
@@ -137,22 +150,27 @@ def _loose_tree(reply: Sequence[Any], anchor: int) -> TreeState:
     )
 
 
-def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
-    now, bucket, stored, column, failed_bits, present = reply
-    block, slot = split_anchor(anchor) or (0, 0)
-    count, checksums = len(column) // 8, struct.unpack(f">{len(column) // 8}Q", column)
-    if slot >= count:
+def _block_tree(reply: Sequence[Any], block: int, slot: int | None) -> TreeState | None:
+    """Return the tree in a slot, or the first one; None if the slot holds no tree."""
+    now, bucket, stored, column, failed_bits, present_bits = reply
+    header = parse_header(stored)
+    count, checksums = header.slots, struct.unpack(f">{header.slots}Q", column)
+    failed = unpack_slots(check_slots(failed_bits, count))
+    present = unpack_slots(check_slots(present_bits, count))
+    if header.partial != bool(present):
+        raise SchemaError("the bitmap of the present slots is lost")
+    held = set(present) or range(count)
+    at = min(held) if slot is None else slot
+    if at not in held:
         return None
-    header, failed = parse_header(stored), unpack_slots(failed_bits)
-    has_failed, held = set(failed), set(unpack_slots(present) or range(count))
-    if slot not in held:
-        return None
+    has_failed = set(failed)
+    waits = [slot for slot, checksum in enumerate(checksums) if checksum and slot in held]
     return TreeState(
-        anchor=anchor,
-        checksum=checksums[slot],
+        anchor=block_anchor(block, at),
+        checksum=checksums[at],
         task=header.task,
         source_id=header.label,
-        failed=slot in has_failed,
+        failed=at in has_failed,
         why="",
         age_ms=max(0, int(now) - header.first_ms),
         bucket=int(bucket),
@@ -160,13 +178,9 @@ def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
         block=BlockState(
             block=block,
             slots=count,
-            open=tuple(slot for slot, checksum in enumerate(checksums) if checksum),
+            open=tuple(waits),
             failed=failed,
-            outstanding=tuple(
-                checksum
-                for slot, checksum in enumerate(checksums)
-                if checksum and slot not in has_failed
-            ),
+            outstanding=tuple(checksums[slot] for slot in waits if slot not in has_failed),
             absent=tuple(slot for slot in range(count) if slot not in held),
         ),
     )

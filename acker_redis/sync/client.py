@@ -268,12 +268,30 @@ class Acker:
         """Return the state of a tree, loose or in a block; None if it is not pending.
 
         A tree that is not pending has got its verdict, or was never tracked.
+        A slot of a block that holds no tree is not pending.
 
         Args:
             anchor: The anchor of the tree.
 
         """
         return self.connection.drive(self.flows.show(anchor))
+
+    def show_block(self, block: int) -> TreeState | None:
+        """Return the state of a block, by its first tree; None if the block is not pending.
+
+        Args:
+            block: The number of the block, as :meth:`page` and :meth:`find` return it.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> anchors = acker.track_block("shop", "page 1", [0, 40, 41], present=[1, 2])
+            >>> (entry,) = acker.page().blocks
+            >>> first = acker.show_block(entry.block)
+            >>> first.anchor == anchors[1], first.block.open, first.block.absent
+            (True, (1, 2), (0,))
+
+        """
+        return self.connection.drive(self.flows.show_block(block))
 
     def page(
         self,

@@ -5,6 +5,7 @@ import pytest
 from acker_redis.errors import SchemaError
 from acker_redis.flows.names import names
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 
 
@@ -34,3 +35,69 @@ def test_invalid_members_of_the_set_are_no_namespaces(make_any_acker: MakeAcker)
     acker = make_any_acker()
     acker.connection.client.sadd(NAMESPACES, b"\xff\xfe", "two words", "", "x" * 65)
     assert acker.connection.drive(names()) == [acker.namespace]
+
+
+_MIXED = {
+    "verdict": "mixed",
+    "reason": "expired",
+    "n": "8",
+    "block": "0000000000005",
+    "label": "page",
+    "age": "5",
+    "cause": "idle",
+    "idle": "3",
+    "slots": "10",
+    "nacked": "4000",
+    "failed": "8000",
+    "residuals": "0000000000000001",
+    "present": "ff80",
+}
+"""Of ten slots slot 9 is absent, slot 0 has failed, slot 1 has expired; seven are acked."""
+
+
+def read(acker: Acker, fields: dict[str, str]) -> list[tuple[int | None, str]]:
+    """Put an entry into the stream of a task; return the verdicts that the client reads."""
+    acker.connection.client.xadd(ShardKeys(acker.namespace, 0).outcomes("t"), fields)
+    (entry,) = acker.outcomes("t").read()
+    return [(outcome.slot, outcome.verdict) for outcome in entry]
+
+
+def test_verdict_of_a_block_is_read(make_any_acker: MakeAcker) -> None:
+    said = dict(read(make_any_acker(), _MIXED))
+    assert said == {1: "nack", **dict.fromkeys(range(2, 9), "ack")}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, None) for name in ("nacked", "failed", "residuals", "slots", "present", "n")),
+        *((name, "") for name in ("nacked", "failed", "residuals", "present")),
+        *(
+            (name, text)
+            for name in ("nacked", "failed", "present")
+            # Too short, too long, half a byte, no hex, bits after the last slot, the former JSON.
+            for text in ("40", "400000", "400", "4 00", "40xx", "4040", "[1]", "0x40", "\u0664000")
+        ),
+        ("nacked", "0000"),
+        ("residuals", "01"),
+        ("slots", "17"),
+        ("n", "9"),
+    ],
+)
+def test_damaged_verdict_of_a_block_is_an_error_and_never_an_ack(
+    make_any_acker: MakeAcker, field: str, value: str | None
+) -> None:
+    fields = {**_MIXED, field: value}
+    with pytest.raises(SchemaError, match="has been tampered with"):
+        read(make_any_acker(), {name: text for name, text in fields.items() if text is not None})
+
+
+@pytest.mark.parametrize("field", ["failed", "present", "slots"])
+def test_damaged_ack_of_a_block_is_an_error(make_any_acker: MakeAcker, field: str) -> None:
+    fields = {
+        name: text
+        for name, text in _MIXED.items()
+        if name not in ("cause", "idle", "nacked", "residuals", field)
+    }
+    with pytest.raises(SchemaError, match="has been tampered with"):
+        read(make_any_acker(), {**fields, "verdict": "ack", "reason": "completed"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, get_args
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, SchemaError
 from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Cause, Entry, Outcome, parse_entry
@@ -153,7 +153,7 @@ def newest(
                     found.append(Told(outcome, entry, stream.task))
             else:
                 stream.entries.popleft()
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except (SchemaError, TypeError):
             stream.entries.popleft()  # another program has written it
             unreadable, told = unreadable + 1, ALL_TOLD
         at = After(key, told)

@@ -38,7 +38,7 @@ def source_id(*cols: str | Column) -> Column:
 
 @dataclass(frozen=True)
 class Counted:
-    """Source ids of consecutively numbered records; made by :func:`counted`."""
+    """Source ids of numbered records; made by :func:`counted`."""
 
     prefix: Column
     """STRING: distinguishes one numbering from another."""
@@ -49,8 +49,9 @@ class Counted:
 def counted(*prefix: str | Column, number: str | Column) -> Counted:
     """Return the source ids ``<prefix>/<number>`` of numbered records: offsets, row numbers.
 
-    Trees of such records are tracked in blocks, at 8 bytes each: the number gives the slot. Records
-    are tracked as loose trees if the batch has gaps between their numbers, or only a few records.
+    Trees of such records are tracked in blocks, at 8 bytes for each number: the number gives the
+    slot. Gaps between the numbers are allowed. Where a batch has fewer than 16 records of a window
+    of 4095 numbers, or less than an eighth of the numbers between them, they are loose trees.
 
     Args:
         *prefix: Columns that distinguish one numbering from another, or ``lit(name)``.

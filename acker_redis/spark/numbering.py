@@ -6,8 +6,9 @@ and base, and slot = number - base. The block's number is derived from the label
 query's lane and the batch. So a record has the same slot when its batch runs again, and no two
 batches share a block.
 
-If a batch has few records of a window, or gaps between them, these records are loose trees. An
-empty slot would be acked with its block, although another batch or query may have that record.
+A number between them without a record leaves an absent slot, which holds no tree and gets no
+verdict: another batch or query may have the record of that number. If a batch has few records of a
+window, or the window is mostly gaps, these records are loose trees, which then cost less.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +29,20 @@ _WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"
 HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _BASE, _FIRST)
 LEAST = 16
 """Minimum number of records in a block."""
+MAX_SPREAD = 8
+"""Maximum number of slots of a block for each of its records. A slot takes 8 bytes and a bit, with
+a tree or without; a loose tree takes about 116 bytes. Memory alone would allow 14 slots, but absent
+slots count as pending, too, and a call carries at most 4096 of them."""
 _LOOKUP = 10_000
 """Maximum number of windows of one numbering that are looked up in an array."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The records of a batch in one window."""
+    """The records of a batch in one window.
+
+    A slot without a record is absent; the deltas of the records tell which slots have one.
+    """
 
     number: int
     label: str
@@ -70,8 +78,9 @@ def number(
     """Return the records with their anchors in the column ``name``; runs one Spark job.
 
     ``trees`` has the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT). ``whose`` is the
-    query's lane and the batch's number. A window with fewer than ``least`` records, or with gaps,
-    gives loose trees. Raises InvalidBatchError for an invalid number, attempt or source id.
+    query's lane and the batch's number. A window with fewer than ``least`` records, or with more
+    than MAX_SPREAD slots for each of them, gives loose trees. Raises InvalidBatchError for an
+    invalid number, attempt or source id.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
     groups = trees.groupBy(PREFIX, ATTEMPT, _WINDOW).agg(
@@ -122,7 +131,7 @@ def _blocks(
                 "counted(lit(name), ..., number=...); nothing of this batch was tracked"
             )
         slots = most - least + 1
-        if rows < enough or rows < slots:
+        if rows < enough or slots > MAX_SPREAD * rows:
             continue
         label = str(CountedLabel(prefix, least, attempt))
         if len(label.encode()) > MAX_TEXT:

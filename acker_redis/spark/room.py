@@ -24,14 +24,14 @@ _LOG_SECONDS = 30.0
 
 
 def wait_for_room(
-    acker: Acker, task: str, trees: Sequence[int], max_wait: float, again: bool = False
+    acker: Acker, task: str, slots: Sequence[int], max_wait: float, again: bool = False
 ) -> float:
     """Wait until the trees of a batch fit; return the seconds that it took.
 
     Args:
         acker: The client of the namespace.
         task: The source that tracks the trees.
-        trees: The number of new trees for each shard.
+        slots: The number of new loose trees, and of slots of new blocks, for each shard.
         max_wait: Maximum wait, in seconds.
         again: Some of the trees are already pending from an earlier run, and may themselves fill
             the table. Then wait only for the backlog of the task's verdicts.
@@ -46,7 +46,7 @@ def wait_for_room(
     """
     status = acker.status()
     config, share = status.config, status.config.share
-    wanted = np.zeros(len(trees), dtype=int) if again else np.asarray(trees)
+    wanted = np.zeros(len(slots), dtype=int) if again else np.asarray(slots)
     total = int(wanted.sum())
     _check_can_fit(config, total, int(wanted.max(initial=0)))
     # For each shard, because the scripts enforce the limit per shard. A batch with a large part on
@@ -92,11 +92,12 @@ def _log_waiting(status: Status, total: int, backlog: str, waited: float, most: 
 
 
 def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:
-    """Raise ConfigError if ``total`` trees, with at most ``most`` on one shard, can never fit."""
+    """Raise ConfigError if ``total`` slots, with at most ``most`` on one shard, can never fit."""
     if total > config.high_water or most > 2 * config.share:
         raise ConfigError(
             f"a batch of {total} trees does not fit under the high-water mark of "
-            f"{config.high_water} ({config.share} per shard); make the batches smaller "
+            f"{config.high_water} ({config.share} per shard), which also counts the gaps in the "
+            "numbers of a block; make the batches smaller "
             "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise high_water"
         )
 

@@ -12,7 +12,7 @@ from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.fold.report import Report, combine
-from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.fold.terms import LOOSE, Kind
 from acker_redis.spark.functions import Counted, counted
 from acker_redis.spark.given import Given
 from acker_redis.spark.ledger import Ledger
@@ -135,15 +135,16 @@ class Tracking:
             terms.append(Terms(Kind.TRACK, mine.selectExpr(*row, f"{SOURCE} AS text")))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
         place = batch.memory.place(trees, batch.query_id)
+        # Absent slots count as pending, too.
         counts = [0] * job.shards
+        for block in found.blocks:
+            counts[block.number % job.shards] += block.slots
         if place == "driver":
             packed = list(collected(terms, job.shards))
             for each in packed:
-                counts[each.shard] += each.terms
+                counts[each.shard] += each.terms if each.block == LOOSE else 0
             self._wait(counts)
             return place, in_driver(job, packed)
-        for block in found.blocks:
-            counts[block.number % job.shards] += block.slots
         if found.loose:
             loose = trees.where(~in_blocks(name))
             for shard, rows in (
@@ -153,10 +154,10 @@ class Tracking:
         self._wait(counts)
         return place, apply(job, terms, place)
 
-    def _wait(self, trees: list[int]) -> None:
+    def _wait(self, slots: list[int]) -> None:
         # If the batch was tracked before, its own trees may fill the table.
         max_wait = self._batch.application.max_wait
-        self._waited = wait_for_room(self._client, self._source, trees, max_wait, self._again)
+        self._waited = wait_for_room(self._client, self._source, slots, max_wait, self._again)
 
     def _messages(self, trees: DataFrame, report: Report) -> DataFrame:
         names = self._names

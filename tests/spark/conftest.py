@@ -19,6 +19,7 @@ from acker_redis.batching.sent import Part
 from acker_redis.protocol.blocks import unpack_column
 from acker_redis.protocol.ids import ANCHOR_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Columns
+from acker_redis.protocol.slots import unpack_slots
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.terms import Kind, Packed, Packer
 from acker_redis.sync.client import Acker as Client
@@ -154,7 +155,7 @@ class Said:
     tracked: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Loose trees: delta and source id."""
     blocks: dict[int, tuple[str, dict[int, int]]] = field(default_factory=dict)
-    """Label, and deltas by slot."""
+    """Label, and the delta of each present slot."""
 
 
 def said(parts: Iterable[Part], task: str = "") -> Said:
@@ -175,9 +176,13 @@ def said(parts: Iterable[Part], task: str = "") -> Said:
             if each.flags & TRACK:
                 length = each.header[2]
                 assert each.header[3 : 3 + length].decode() == task
-                assert int.from_bytes(each.header[:2], "big") == len(each.deltas) // 8
+                slots = int.from_bytes(each.header[:2], "big")
+                assert slots == len(each.deltas) // 8
                 assert each.block not in found.blocks
-                found.blocks[each.block] = (each.header[3 + length :].decode(), deltas)
+                held = unpack_slots(each.present) or range(slots)
+                assert deltas.keys() <= set(held)
+                column = {slot: deltas.get(slot, 0) for slot in held}
+                found.blocks[each.block] = (each.header[3 + length :].decode(), column)
                 continue
             for slot, delta in deltas.items():
                 anchor = block_anchor(each.block, slot)
@@ -227,8 +232,6 @@ def outcomes(client: Client, task: str = "t") -> list[Outcome]:
 
     waiting, rows = client.outcomes(task), []
     for each in waiting:
-        name = (
-            each.source_id if each.slot is None else source_id_of(each.source_id, each.anchor)
-        )
+        name = each.source_id if each.slot is None else source_id_of(each.source_id, each.anchor)
         rows.append((each.verdict, each.reason, name, each.why))
     return sorted(rows)

@@ -14,7 +14,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_FAILED, MAX_NAMED, Blocks
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import SLOTS, block_anchor, block_number, shard_of, split_anchor
+from acker_redis.protocol.ids import SLOTS, block_anchor, shard_of, split_anchor
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
@@ -247,7 +247,8 @@ def refer(model: BlockReference, terms: list[Term]) -> None:
     found = truth(terms)
     for number, (label, deltas) in sorted(found.blocks.items()):
         column = {slot: deltas.get(slot, 0) for slot in range(max(deltas) + 1)}
-        model.apply_blocks([BlockRow(number, column, task="t", label=label)])
+        absent = frozenset(column.keys() - deltas.keys())
+        model.apply_blocks([BlockRow(number, column, task="t", label=label, absent=absent)])
     rows = [TreeRow(a, delta, TRACK, name) for a, (delta, name) in found.tracked.items()]
     model.apply(rows, "t")
     # A block gets all its rows in one call: otherwise it could end before its last failure.
@@ -369,6 +370,15 @@ def test_duplicate_numbers_are_refused(times: int, delta: int) -> None:
             cut([*terms, *again])
 
 
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_record_whose_messages_cancel_is_refused(slot: int) -> None:
+    """Its slot would look absent, and the record would get no verdict."""
+    terms: list[Term] = [(Kind.TRACK, block_anchor(1, s), 40 * (s != slot), "") for s in range(3)]
+    for cut in CUTS:
+        with pytest.raises(InvalidBatchError, match="1 records of this batch"):
+            cut(terms)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("x" * 256, "1 to 255 bytes, this one 256"), ("a\nb", "control"), ("é" * 128, "256")],
@@ -421,13 +431,33 @@ def test_blocks_fill_calls() -> None:
     full: list[Term] = [
         (Kind.TRACK, block_anchor(number, slot), 1 + slot, "")
         for number in range(40)
-        for slot in range(0, SLOTS, 89)
+        for slot in range(SLOTS)
     ]
     parts = parts_of(sealed(full, task="t", labels=labels))
     check_limits(parts, 1)
     assert [len(part.rows) for part in parts] == [31, 9]
     parts = parts_of(sealed(few, task="t", labels=dict.fromkeys(range(200), "é" * 127)))
     assert [len(part.rows) for part in parts] == [64, 64, 64, 8]
+
+
+def test_absent_slots_fill_calls() -> None:
+    """Up to 4096 absent slots per call: a full window with two records takes one call."""
+    labels = dict.fromkeys(range(200), "b")
+    gaps: list[Term] = [
+        (Kind.TRACK, block_anchor(number, slot), 1 + slot, "")
+        for number in range(20)
+        for slot in range(0, 1489, 8)
+    ]
+    parts = parts_of(sealed(gaps, task="t", labels=labels))
+    check_limits(parts, 1)
+    assert [len(part.rows) for part in parts] == [3, 3, 3, 3, 3, 3, 2]
+    ends: list[Term] = [
+        (Kind.TRACK, block_anchor(number, slot), 1, "") for number in range(3) for slot in (0, 4094)
+    ]
+    parts = parts_of(sealed(ends, task="t", labels=labels))
+    check_limits(parts, 1)
+    assert [len(part.rows) for part in parts] == [1, 1, 1]
+    assert said(parts, "t").blocks == dict.fromkeys(range(3), ("b", {0: 1, 4094: 1}))
 
 
 def test_named_slots_fill_calls() -> None:
@@ -482,6 +512,9 @@ def test_trees_are_counted_as_they_are_sent() -> None:
     dense: list[Term] = [(Kind.INPUT, block_anchor(6, s), 40, "") for s in range(10, 30)]
     (found,) = sealed([*loose, *sparse, *dense]).values()
     assert (found.messages, found.trees) == (25, 2 + 1 + 30)
+    tracks: list[Term] = [(Kind.TRACK, block_anchor(6, s), 40, "") for s in range(10, 30, 2)]
+    (found,) = sealed([*loose, *tracks], **SOURCE).values()
+    assert (found.messages, found.trees) == (4 + 10, 2 + 10)
 
 
 # A batch whose trees all fail
@@ -502,15 +535,16 @@ def test_loose_trees_of_a_source_all_fail(make_any_acker: MakeAcker) -> None:
     assert total(acker)["pending"] == 0
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int) -> None:
+@pytest.mark.parametrize(("shards", "step"), [(1, 1), (4, 1), (1, 2), (4, 7)])
+def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int, step: int) -> None:
     """Also while the same block is pending with other content: the failures use new numbers."""
     acker = make_any_acker(shards=shards, high_water=100_000)
-    numbers = [block_number("t", "a"), block_number("t", "b"), block_number("t", "c")]
+    numbers = [10**12, 10**12 + 1, 10**12 + 6]
     labels = dict(zip(numbers, "abc", strict=True))
+    slots = range(0, SLOTS, step)
     before: list[Term] = [(Kind.TRACK, block_anchor(n, s), 9, "") for n in numbers for s in (0, 5)]
     after: list[Term] = [
-        (Kind.TRACK, block_anchor(n, s), 10 + s, "") for n in numbers for s in range(SLOTS)
+        (Kind.TRACK, block_anchor(n, s), 10 + s, "") for n in numbers for s in slots
     ]
     seq, changed = 0, "batch 999999998 came back with other content"
     for terms, why in ((before, None), (after, changed), (after, changed)):
@@ -523,13 +557,15 @@ def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int) -> 
             blocks = said(parts_of(found), "t").blocks
             assert not blocks.keys() & set(numbers)
             assert sorted(label for label, _ in blocks.values()) == ["a", "b", "c"]
+            assert all(column.keys() == set(slots) for _, column in blocks.values())
     assert sorted((v[0], v[1], v[3], v[4]) for v in verdicts(acker)) == sorted(
-        ("nack", "failed", label, changed) for label in "abc" for _ in range(SLOTS)
+        ("nack", "failed", label, changed) for label in "abc" for _ in slots
     )
+    assert total(acker)["orphaned"] == 0
     tick(acker, 3)
-    expired = [("nack", "expired", label) for label in "abc" for s in (0, 5)]
-    holes = [("ack", "completed", label) for label in "abc" for s in (1, 2, 3, 4)]
-    assert sorted((v[0], v[1], v[3]) for v in verdicts(acker)) == sorted(expired + holes)
+    assert sorted((v[0], v[1], v[3]) for v in verdicts(acker)) == sorted(
+        ("nack", "expired", label) for label in "abc" for s in (0, 5)
+    )
     assert total(acker)["pending"] == 0
 
 

@@ -18,7 +18,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.ids import block_anchor, block_number
+from acker_redis.protocol.ids import block_anchor
 from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.apply import Done, Job, OnChanged, in_driver
 from acker_redis.spark.fold.content import Sealed
@@ -41,7 +41,7 @@ from tests.spark.conftest import Term, packed, sealed, url_of
 from tests.support import rotate, tick, total, verdicts
 
 LANE = lane_of("app", "query")
-LABELS = {block_number("t", label): label for label in ("a", "b", "c", "d")}
+LABELS = dict(enumerate("abcd", 10**12))
 
 
 def loose(count: int, base: int = 0) -> list[Term]:

@@ -8,7 +8,7 @@ content gives the same calls and the same digest, in any order and any partition
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -38,7 +38,7 @@ class Sealed:
     messages: int
     """Number of INPUT and TRACK terms."""
     trees: int
-    """Number of anchors in the calls; a dense column counts all its slots."""
+    """Number of anchors in the calls; a dense column of a bolt counts all its slots."""
 
 
 class Content:
@@ -171,29 +171,35 @@ class Content:
         left = self._terms[Kind.TRACK] - loose
         for block, _, _ in self._tracked.blocks():
             row = self._tracked.slots(block)
-            left -= int(np.count_nonzero(row))
-            last = int(np.max(np.flatnonzero(row), initial=0))
-            yield from self._track_block(block, row[: last + 1].tobytes())
+            trees = np.flatnonzero(row)
+            left -= len(trees)
+            if len(trees):
+                yield from self._track_block(block, row[: trees[-1] + 1])
+        # Each record must have a slot that is not 0. Otherwise it would get no verdict: records of
+        # one number share a slot, and an even number of them cancel.
         if left:
             raise InvalidBatchError(
                 f"{left} records of this batch have the number of another record: number them "
                 "uniquely (offset, row number), or give a replay its attempt="
             )
 
-    def _track_block(self, block: int, column: bytes) -> Iterator[BlockPart]:
-        label = self._labels[block]
+    def _track_block(self, block: int, row: Ints) -> Iterator[BlockPart]:
+        """Yield the parts that track a block; a slot with delta 0 holds no tree."""
+        label, column = self._labels[block], row.tobytes()
+        held = row != 0
+        present = b"" if held.all() else np.packbits(held).tobytes()
         if self._fail_all is None:
-            yield pack_track(block, self._task, label, column)
+            yield replace(pack_track(block, self._task, label, column), present=present)
             return
         # The block may be pending with the content of an earlier run. This content therefore fails
         # under a separate block number, derived from the content.
         known = hashlib.blake2b(column, digest_size=16).digest() + block.to_bytes(8, "big")
         candidates = (_number(known + turn.to_bytes(4, "big")) for turn in count())
         number = next(each for each in candidates if each % self._shards == self._shard)
-        failed = dict.fromkeys(range(len(column) // 8), self._fail_all)
+        failed = dict.fromkeys(np.flatnonzero(held).tolist(), self._fail_all)
         # A part carries a limited number of failures. No other batch uses this block number, so the
         # block does not end between two parts.
-        yield pack_track(number, self._task, label, column)
+        yield replace(pack_track(number, self._task, label, column), present=present)
         yield from (pack_deltas(number, {}, lot) for lot in split_failures(failed))
 
     def _bolts(self) -> Iterator[Part]:
@@ -239,7 +245,7 @@ class Content:
 
 
 def _number(content: bytes) -> int:
-    # Nobody can choose it: the content has the block's number and ids, which depend on the salt.
+    # An author of data cannot choose it: it depends on ids, and so on the salt.
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 14
 
 
@@ -282,4 +288,9 @@ def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
 def _trees(part: Part) -> int:
     if isinstance(part.rows, Columns):
         return len(part.rows)
-    return sum(len(each.slots) // 2 or len(each.deltas) // 8 for each in part.rows.parts)
+    return sum(
+        int.from_bytes(each.present, "big").bit_count()
+        or len(each.slots) // 2
+        or len(each.deltas) // 8
+        for each in part.rows.parts
+    )

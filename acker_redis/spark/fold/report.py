@@ -53,7 +53,7 @@ class Report:
     messages: int
     """Messages that were processed or tracked."""
     trees: int
-    """Trees that the calls name; a dense column of a block counts all its slots."""
+    """Trees that the calls name; a dense column of a bolt counts all slots of its block."""
     tracked: int
     """Trees that were tracked."""
     acked: int

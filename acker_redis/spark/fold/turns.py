@@ -34,7 +34,8 @@ from acker_redis.spark.fold.report import ShardReport
 from acker_redis.sync.client import Acker
 
 CHUNKS = 100_000
-"""Maximum calls of one batch per shard: at most 102 million loose trees."""
+"""Maximum calls of one batch per shard: 102 million loose trees, and at least 29 million trees in
+blocks (a call carries 4096 absent slots, and a block has up to 8 slots for each tree)."""
 GENERATIONS = 10
 """Maximum number of contents of one batch."""
 MAX_BATCH_ID = 10**9 - 2

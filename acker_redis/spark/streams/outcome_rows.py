@@ -8,7 +8,14 @@ import pyarrow as pa
 
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.labels import namer
-from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, Verdict, odd_edges
+from acker_redis.protocol.outcome import (
+    BlockOutcome,
+    Entry,
+    Outcome,
+    Verdict,
+    odd_edges,
+    ranges_without,
+)
 
 SCHEMA = (
     "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
@@ -64,8 +71,8 @@ class OutcomeRow(NamedTuple):
 def rows_of(entry: Entry, expand: bool) -> Iterator[OutcomeRow]:
     """Yield the rows of an entry: with ``expand`` one per tree, else one per range of trees.
 
-    Only acks and touches of a block form ranges: each nack and each loose tree has its own row. The
-    rows contain each verdict of the entry exactly once.
+    Only acks and touches of a block form ranges, which end at a slot without a tree: each nack and
+    each loose tree has its own row. The rows contain each verdict of the entry exactly once.
     """
     block = entry.block
     if block is None:
@@ -101,12 +108,12 @@ def _singles(block: BlockOutcome) -> _Verdicts:
 
 
 def _ranges(block: BlockOutcome) -> _Verdicts:
-    if block.verdict in ("nack", "touch"):
-        outcomes = block.expand()
-        if block.verdict == "touch":
-            yield next(outcomes), block.slots
-        else:
-            yield from ((one, 1) for one in outcomes)
+    if block.verdict == "nack":
+        yield from _singles(block)
+        return
+    if block.verdict == "touch":
+        for first, end in ranges_without(block.slots, block.absent):
+            yield _outcome(block, "touch", block.reason, first), end - first
         return
     # Without an Outcome for each tree that is acked: most trees of a block are.
     for slot, residual in zip(block.nacked, block.residuals, strict=True):

@@ -1,9 +1,13 @@
 """Edges and keys in every language: codes in ids and rows, derived ids, edges in outcomes."""
 
+import contextlib
+
 import pytest
 
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
@@ -105,6 +109,20 @@ def test_derived_ids_without_edges_have_63_bits(
     assert said == [str(expected.emit(key=key)) for key in keys]
 
 
+@pytest.mark.parametrize("label", ["page 1", "Größe №2 日", '"\\ @7~'])
+def test_number_of_a_block_is_that_of_the_python_client(
+    begun: Driver, acker: Acker, label: str
+) -> None:
+    if "blocks" not in begun.client.can:
+        pytest.skip("this client has no blocks")
+    said = begun.ask("track_block", task="t.1", label=label, deltas=["40", "0", str(2**63 - 1)])
+    assert said == {"block": str(acker.ids.block("t.1", label))}
+    for slot, expected in enumerate([40, 0, 2**63 - 1]):
+        tree = acker.show(block_anchor(int(said["block"]), slot))
+        assert tree
+        assert (tree.task, tree.source_id, tree.checksum) == ("t.1", label, expected)
+
+
 def test_key_can_be_used_once(begun: Driver) -> None:
     (message,) = begun.ask("track", task="t", source_id="s", emit=1)["emitted"]
     with pytest.raises(DriverError) as refused:
@@ -139,7 +157,7 @@ def test_outcome_names_the_edges_of_an_expired_block(begun: Driver, acker: Acker
     begun.ask("flush")
     ids = acker.ids
     (one,) = ids.draw(1)
-    batch = Batch("t")
+    batch = Batch("t", ids=ids)
     batch.track_block("page", [one | ids.code("mill"), 0, one | ids.code("bin")])
     acker.apply(batch)
     tick(acker, 4)
@@ -149,3 +167,65 @@ def test_outcome_names_the_edges_of_an_expired_block(begun: Driver, acker: Acker
         ["ack", "completed", "", "", []],
         ["nack", "expired", "idle", f"{one | ids.code('bin'):016x}", ["bin"]],
     ]
+
+
+def expired_partial_block(acker: Acker) -> list[str]:
+    """Let a block of ten slots expire: 0 and 9 are open, 2 failed, 3 is complete, six are absent.
+
+    Return the residuals.
+    """
+    ids = acker.ids
+    first, last = (id_ | ids.code("mill") for id_ in ids.draw(2))
+    batch = Batch("t", ids=ids)
+    deltas = [first, 0, 40, 0, 0, 0, 0, 0, 0, last]
+    anchors = batch.track_block("page", deltas, present=[0, 2, 3, 9])
+    batch.fail(anchors[2], "torn")
+    acker.apply(batch)
+    tick(acker, 4)
+    return [f"{first:016x}", f"{last:016x}"]
+
+
+def test_absent_slots_have_no_outcome(begun: Driver, acker: Acker) -> None:
+    residuals = expired_partial_block(acker)
+    base = block_anchor(acker.ids.block("t", "page"), 0)
+    found = begun.ask("read", task="t")["outcomes"]
+    assert [
+        [*each[:2], int(each[2]) - base, *each[3:5], *each[6:8], each[9]] for each in found
+    ] == [
+        ["nack", "failed", 2, "page", "torn", "", "", []],
+        ["nack", "expired", 0, "page", "", "idle", residuals[0], ["mill"]],
+        ["ack", "completed", 3, "page", "", "", "", []],
+        ["nack", "expired", 9, "page", "", "idle", residuals[1], ["mill"]],
+    ]
+
+
+DAMAGED = ["", "90", "904", "90400", "904000", "9g40", "0x40", "90 40", "9041", "[0,3]"]
+"""Bitmaps that no block of ten slots has."""
+
+
+def test_damaged_bitmap_is_an_error_and_never_an_ack(begun: Driver, acker: Acker) -> None:
+    expired_partial_block(acker)
+    redis, stream = acker.connection.client, ShardKeys(acker.namespace, 0).outcomes("t")
+    (_, (_, entry)) = redis.xrange(stream)
+    assert {name: entry[name] for name in (b"failed", b"nacked", b"present")} == {
+        b"failed": b"2000", b"nacked": b"8040", b"present": b"b040",
+    }  # fmt: skip
+    wrong: list[tuple[bytes, str | None]] = [
+        *((name, bitmap) for name in (b"failed", b"nacked", b"present") for bitmap in DAMAGED),
+        *((name, None) for name in (b"failed", b"nacked", b"present", b"residuals", b"n")),
+        *((b"residuals", digits) for digits in ("", "00", "0" * 16)),
+        # Bitmaps of ten slots, but the verdicts are not as many as n.
+        *((b"failed", bitmap) for bitmap in ("0000", "3000")),
+        *((b"present", bitmap) for bitmap in ("b000", "b060")),
+    ]
+    accepted = {}
+    for name, value in wrong:
+        redis.delete(stream)
+        damaged = {**entry, name: value}
+        redis.xadd(stream, {name: text for name, text in damaged.items() if text is not None})
+        with contextlib.suppress(DriverError):
+            accepted[name, value] = begun.ask("read", task="t")["outcomes"]
+    assert not accepted
+    redis.delete(stream)
+    redis.xadd(stream, entry)
+    assert len(begun.ask("read", task="t")["outcomes"]) == 3

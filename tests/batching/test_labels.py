@@ -11,7 +11,7 @@ from acker_redis.protocol.labels import CountedLabel, namer, source_id_of
 @pytest.mark.parametrize(
     "label", ["page 1", "a@b", "@", "page@05", "page@-1", "page@5~0", "page@5 ", "page@5~x", "5~2"]
 )
-def test_source_id_of_a_user_label_is_label_and_slot(label: str) -> None:
+def test_user_label_is_never_taken_for_a_counted_label(label: str) -> None:
     anchors = Batch("t").track_block(label, [1, 2, 3], block=5)
     assert [source_id_of(label, anchor) for anchor in anchors] == [
         f"{label}#{slot}" for slot in range(3)

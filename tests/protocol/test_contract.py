@@ -94,7 +94,8 @@ def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
 def test_keys_of_the_contract_are_those_of_the_code() -> None:
     keys = ShardKeys("n", 3)
     names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
-    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48), keys.failed(2**48)]
+    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48)]
+    names += [keys.failed(2**48), keys.present(2**48)]
     for name in [*names, keys.dropping, keys.outcomes("task")]:
         suffix = name.removeprefix("acker:{n:3}")
         shown = suffix.replace(f"{2**48:013x}", "<hex>")
@@ -132,8 +133,8 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
     _, code = parts("apply_blocks")
     numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
     assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
-    assert f"MAX_SPARSE = {MAX_NAMED}" in code
-    assert "MAX_TASKS, NEAR = 1000, " in code
+    assert f"MAX_SPARSE, ABSENT, NONE = {MAX_NAMED}, " in code
+    assert "MAX_TASKS = 1000" in code
     assert "MAX_FENCES = 100000" in code
     assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
     words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} named slots"

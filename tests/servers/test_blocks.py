@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.ids import SLOTS, block_anchor, split_anchor
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.slots import pack_slots
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
 from tests.conftest import MakeAcker
@@ -194,8 +196,8 @@ def test_live_feed_of_blocks_equals_the_stream(acker: Acker) -> None:
     expected = []
     for _, fields in stream:
         flat = {name.decode(): value.decode() for name, value in fields.items()}
-        lists = {"rows", "failed", "nacked", "n", "age", "idle", "slots"}
-        value = {name: json.loads(text) if name in lists else text for name, text in flat.items()}
+        plain = {"rows", "n", "age", "idle", "slots"}
+        value = {name: json.loads(text) if name in plain else text for name, text in flat.items()}
         expected.append((f"acker:{acker.namespace}:{flat['verdict']}:t", value))
     assert said == expected
     assert [value["verdict"] for _, value in said] == ["nack", "touch", "ack", "nack", "mixed"]
@@ -400,7 +402,7 @@ def test_limits_of_a_call(make_acker: MakeAcker) -> None:
         (many, "at most 64 blocks"),
         ([many[0], many[0]], "given twice"),
         ([pack_track(2 * b, "t", "l", IDS) for b in range(33)], "at most 64 blocks and 1048576"),
-        ([BlockPart(2 * k, 0, b"", p.slots, p.deltas) for k in range(2) for p in named], "named"),
+        ([replace(part, block=2 * k) for k in range(2) for part in named], "named"),
     ):
         before = dump(acker)
         with pytest.raises(InvalidBatchError, match=words):
@@ -422,8 +424,10 @@ def test_call_with_tampered_keys_changes_nothing(acker: Acker, change: str) -> N
     elif change == "type":
         client.delete(f"{prefix}:block:{name}")
         client.rpush(f"{prefix}:block:{name}", "x")
+    elif change == "failed":
+        client.set(f"{prefix}:failed:{name}", b"\0\0")
     else:
-        client.set(f"{prefix}:failed:{name}" if change == "failed" else f"{prefix}:outcomes:t", "x")
+        client.set(f"{prefix}:outcomes:t", "x")
     before = dump(acker)
     with pytest.raises(Exception, match="tampered|WRONGTYPE"):
         send(acker, pack_deltas(7, {0: IDS[0]}, {1: "x"}), fence=Fence("p", 1))
@@ -433,13 +437,13 @@ def test_call_with_tampered_keys_changes_nothing(acker: Acker, change: str) -> N
 def test_failures_without_a_block_are_removed(acker: Acker) -> None:
     """Failures without a block are stale: a new block of this number does not get them."""
     client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
-    client.hset(f"{prefix}:failed:0000000000007", mapping={"0": "old", "3": "old"})
+    client.set(f"{prefix}:failed:0000000000007", pack_slots([0, 3], 5))
     send(acker, tracked())
     assert send(acker, pack_deltas(7, {}, {0: "new"})).failed == 1
     assert send(acker, pack_deltas(7, dict(enumerate(IDS[:5])))).acked == 4
     assert [(o.rows, o.failed) for o in heard(acker)] == [(((0, "new"),), ()), ((), (0,))]
     assert not client.exists(f"{prefix}:failed:0000000000007")
-    client.hset(f"{prefix}:failed:0000000000007", mapping={"0": "old"})
+    client.set(f"{prefix}:failed:0000000000007", pack_slots([0], 2))
     assert send(acker, pack_track(7, "t", "done at once", [0, 0])).acked == 2
     assert not client.exists(f"{prefix}:failed:0000000000007")
 
@@ -454,7 +458,7 @@ def test_a_block_that_has_lost_its_checksums_is_nacked(acker: Acker, change: str
     if change == "short":
         client.set(block, b"short")
     elif change == "failed":
-        client.set(failed, "x")
+        client.set(failed, b"\0\0")
     elif change == "slots":
         client.append(block, bytes(8))
     else:

@@ -21,7 +21,8 @@ from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server, find_wheel
 from acker_redis.protocol import commands, server_version
-from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track, split_failures
+from acker_redis.protocol.blocks import calls as split
+from acker_redis.protocol.blocks import pack_deltas, pack_track, split_failures
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference.acker import TreeRow
@@ -151,32 +152,39 @@ def ticks(records: int) -> Callable[[Case, int], Iterator[Call]]:
 def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
     """Calls of apply_blocks as large as possible, on blocks of ``slots`` trees."""
     columns = [(i * 0x1D2F_93A1_77C5 | 1) % 2**63 for i in range(1, slots + 1)]
+    held = range(0, slots, 2) if kind.startswith("partial") else None
+    deltas = [c if held is None or s in held else 0 for s, c in enumerate(columns)]
 
     def calls(case: Case, count: int) -> Iterator[Call]:
         keys = case.shard.keys
-        per_call = min(64, (MAX_CALL - 1000) // (8 * slots + 300))
-        for start in range(0, count * per_call, per_call):
-            numbers = range(start, start + per_call)
-            held = range(0, slots, 2) if kind in ("partial", "partial ack") else None
-            deltas = [c if held is None or s in held else 0 for s, c in enumerate(columns)]
+        for start in range(0, count * 64, 64):
+            numbers = range(start, start + 64)
             track = [pack_track(b, "task", LONG % 1, deltas, present=held) for b in numbers]
-            call = commands.apply_blocks(keys, track, None)
-            if kind in ("track", "partial"):
-                yield call
+            for number, part in enumerate(split(track)):
+                call = commands.apply_blocks(keys, part.parts, None)
+                if number == 0 and kind.endswith("track"):
+                    yield call
+                else:
+                    case.run(call)
+            if kind.endswith("track"):
                 continue
-            case.run(call)
-            if kind == "failed":
-                # All but one slot have failed, over several calls: the last one ends the blocks.
+            if kind == "ends":
+                # All but one slot have failed, over several calls, and are done: the last call ends
+                # all blocks.
                 lots = split_failures(dict.fromkeys(range(1, slots), "no"))
-                for lot, b in itertools.product(lots, numbers):
-                    case.run(commands.apply_blocks(keys, [pack_deltas(b, {}, lot)], None))
-            if kind in ("ack", "partial ack", "failed"):
-                parts = [pack_deltas(b, dict(enumerate(deltas)), dense=True) for b in numbers]
-            else:
+                done = dict(enumerate(deltas))
+                done.pop(0)
+                for b in numbers:
+                    for lot in lots:
+                        case.run(commands.apply_blocks(keys, [pack_deltas(b, {}, lot)], None))
+                    case.run(commands.apply_blocks(keys, [pack_deltas(b, done)], None))
+                parts = [pack_deltas(b, {0: deltas[0]}) for b in numbers]
+            elif kind == "sparse":
                 some = range(0, slots, slots // 64)
                 parts = [pack_deltas(b, dict.fromkeys(some, 5), dense=False) for b in numbers]
-                parts = parts[: MAX_NAMED // len(some)]
-            yield commands.apply_blocks(keys, parts, None)
+            else:
+                parts = [pack_deltas(b, dict(enumerate(deltas)), dense=True) for b in numbers]
+            yield commands.apply_blocks(keys, next(split(parts)).parts, None)
 
     return calls
 
@@ -184,13 +192,12 @@ def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
 def block_fails(case: Case, count: int) -> Iterator[Call]:
     """Calls with as many failures as they hold, on blocks of 4095 trees."""
     lot = split_failures(dict.fromkeys(range(SLOTS), "w" * 12))[0]
-    for number in range(count):
-        case.run(
-            commands.apply_blocks(
-                case.shard.keys, [pack_track(number, "t", "l", [A] * SLOTS)], None
-            )
-        )
-        yield commands.apply_blocks(case.shard.keys, [pack_deltas(number, {}, lot)], None)
+    for start in range(0, 4 * count, 4):
+        for number in range(start, start + 4):
+            track = [pack_track(number, "t", "l", [A] * SLOTS)]
+            case.run(commands.apply_blocks(case.shard.keys, track, None))
+        parts = [pack_deltas(number, {}, lot) for number in range(start, start + 4)]
+        yield commands.apply_blocks(case.shard.keys, parts, None)
 
 
 def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
@@ -254,9 +261,14 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("apply_blocks, ack, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "ack")),
         ("apply_blocks, ack, 500 trees a block", "apply_blocks", 3, blocks(500, "ack")),
         ("apply_blocks, sparse, 64 slots a block", "apply_blocks", 3, blocks(SLOTS, "sparse")),
-        ("apply_blocks, track, every second slot", "apply_blocks", 3, blocks(SLOTS, "partial")),
-        ("apply_blocks, ack, every second slot", "apply_blocks", 3, blocks(SLOTS, "partial ack")),
-        ("apply_blocks, ack, all but one failed", "apply_blocks", 3, blocks(SLOTS, "failed")),
+        (
+            "apply_blocks, track, every second slot",
+            "apply_blocks",
+            3,
+            blocks(SLOTS, "partial track"),
+        ),
+        ("apply_blocks, ack, each second slot", "apply_blocks", 3, blocks(SLOTS, "partial ack")),
+        ("apply_blocks, 64 end, all but one failed", "apply_blocks", 3, blocks(SLOTS, "ends")),
         ("apply_blocks, fail, as many as fit", "apply_blocks", 3, block_fails),
         ("expire_blocks, 4095 trees a block", "expire_blocks", 3, block_drain(SLOTS)),
         ("take, entries of 300 KiB", "take", 3, takes),

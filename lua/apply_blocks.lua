@@ -88,7 +88,8 @@ for _, item in ipairs(items) do
       return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
-    item.present, item.trees = present, state > 1 and ones(present) or slots
+    item.present, item.trees = present, slots
+    if state > 1 then item.trees = call('BITCOUNT', present_of .. item.name) end
     item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
@@ -134,8 +135,8 @@ if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
       item.stale = true -- without a block: remove them when it is tracked
     elseif before and #before ~= width(item.slots) then
       return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
-    else
-      item.before = before
+    elseif before then
+      item.before, item.failed_before = before, call('BITCOUNT', failed_of .. item.name)
     end
   end
 end
@@ -232,7 +233,7 @@ local function tell(item)
   end
   if item.done then
     local first, failures_so_far = item.first, item.after or item.before or ''
-    local left = item.trees - ones(failures_so_far)
+    local left = item.trees - (item.failed_before or 0) - #new
     acked, pending = acked + left, pending - item.slots
     if left > 0 then
       completed[first] = (completed[first] or 0) + left

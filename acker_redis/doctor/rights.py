@@ -37,6 +37,7 @@ def _probes(keys: ShardKeys) -> dict[str, Args]:
     """Return arguments by which each command does nothing; the shard's prefix is never a key."""
     key, wrong = keys.prefix, "acker-doctor"
     nothing: dict[str, Args] = {
+        "BITCOUNT": (key,),
         "BITOP": (wrong, key, key),
         "BITPOS": (key, 1),
         "EVAL": ("return 0", 2, *keys.both),

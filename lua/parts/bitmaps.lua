@@ -5,19 +5,20 @@ local function width(slots)
   return math.ceil(slots / 8)
 end
 
-local counted, hexed = {}, {}
+local counted = setmetatable({}, { __index = function(known, value)
+  local rest, bits = value, 0
+  while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
+  known[value] = bits
+  return bits
+end })
+local hexed = setmetatable({}, { __index = function(known, char)
+  known[char] = string.format('%02x', string.byte(char))
+  return known[char]
+end })
 
 local function ones(bitmap)
   local sum = 0
-  for k = 1, #bitmap do
-    local value = string.byte(bitmap, k)
-    if not counted[value] then
-      local rest, bits = value, 0
-      while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
-      counted[value] = bits
-    end
-    sum = sum + counted[value]
-  end
+  for _, value in ipairs({ string.byte(bitmap, 1, #bitmap) }) do sum = sum + counted[value] end
   return sum
 end
 
@@ -37,8 +38,5 @@ local function with(bitmap, slots, bytes)
 end
 
 local function to_hex(bitmap)
-  return (string.gsub(bitmap, '.', function(char)
-    if not hexed[char] then hexed[char] = string.format('%02x', string.byte(char)) end
-    return hexed[char]
-  end))
+  return (string.gsub(bitmap, '.', hexed))
 end

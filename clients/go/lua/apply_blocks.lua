@@ -101,19 +101,20 @@ local function width(slots)
   return math.ceil(slots / 8)
 end
 
-local counted, hexed = {}, {}
+local counted = setmetatable({}, { __index = function(known, value)
+  local rest, bits = value, 0
+  while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
+  known[value] = bits
+  return bits
+end })
+local hexed = setmetatable({}, { __index = function(known, char)
+  known[char] = string.format('%02x', string.byte(char))
+  return known[char]
+end })
 
 local function ones(bitmap)
   local sum = 0
-  for k = 1, #bitmap do
-    local value = string.byte(bitmap, k)
-    if not counted[value] then
-      local rest, bits = value, 0
-      while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
-      counted[value] = bits
-    end
-    sum = sum + counted[value]
-  end
+  for _, value in ipairs({ string.byte(bitmap, 1, #bitmap) }) do sum = sum + counted[value] end
   return sum
 end
 
@@ -133,10 +134,7 @@ local function with(bitmap, slots, bytes)
 end
 
 local function to_hex(bitmap)
-  return (string.gsub(bitmap, '.', function(char)
-    if not hexed[char] then hexed[char] = string.format('%02x', string.byte(char)) end
-    return hexed[char]
-  end))
+  return (string.gsub(bitmap, '.', hexed))
 end
 
 -- parts/blocks.lua
@@ -422,7 +420,8 @@ for _, item in ipairs(items) do
       return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
-    item.present, item.trees = present, state > 1 and ones(present) or slots
+    item.present, item.trees = present, slots
+    if state > 1 then item.trees = call('BITCOUNT', present_of .. item.name) end
     item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
@@ -468,8 +467,8 @@ if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
       item.stale = true -- without a block: remove them when it is tracked
     elseif before and #before ~= width(item.slots) then
       return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
-    else
-      item.before = before
+    elseif before then
+      item.before, item.failed_before = before, call('BITCOUNT', failed_of .. item.name)
     end
   end
 end
@@ -615,7 +614,7 @@ local function tell(item)
   end
   if item.done then
     local first, failures_so_far = item.first, item.after or item.before or ''
-    local left = item.trees - ones(failures_so_far)
+    local left = item.trees - (item.failed_before or 0) - #new
     acked, pending = acked + left, pending - item.slots
     if left > 0 then
       completed[first] = (completed[first] or 0) + left

@@ -48,6 +48,10 @@ class Driver
     { emitted: @client.track(task, source_id, emit, edge: edge).ids }
   end
 
+  def track_block(task:, label:, deltas:)
+    { block: @client.track_block(task, label, deltas.map { |delta| Integer(delta, 10) }).to_s }
+  end
+
   def work(inputs:, emit:, end:, why:, flush:, edges: [], keys: [])
     ending = binding.local_variable_get(:end)
     processing = @client.process(*inputs)
@@ -120,7 +124,7 @@ class Driver
   end
 end
 
-OPS = %w[connect begin apply read take show track work flush bench].freeze
+OPS = %w[connect begin apply read take show track track_block work flush bench].freeze
 driver = Driver.new
 $stdin.each_line do |line|
   request = JSON.parse(line)

@@ -86,12 +86,14 @@ module AckerRedis
       Tree.new(anchor, ids.map { |id| "#{anchor}:#{id}" }, applied.rejected.any?)
     end
 
-    # Begin a block of trees, and wait until that is applied; see Batch#track_block. Returns its
-    # number. Raises REJECTED if the block was nacked: emit none of its messages.
-    def track_block(task, label, deltas, block: nil)
+    # Begin a block of trees, and wait until that is applied; see Batch#track_block. Returns its number, which
+    # is derived from task and label. Raises REJECTED if the block was nacked: emit none of its messages.
+    def track_block(task, label, deltas)
       batch = Batch.new(task)
-      number = batch.track_block(label, deltas, block: block)
-      applied = apply(batch)
+      AckerRedis.check_label(label)
+      deadline = now + @retry_for
+      number = known(deadline).ids.block(task, label)
+      applied = apply_until(batch.track_block(label, deltas, block: number), deadline)
       # The lost reply said whether the block was rejected, so ask show. (All zero: complete, not pending.)
       missing = applied.repeated && deltas.any?(&:positive?) && !show(AckerRedis.block_anchor(number, 0))
       return number unless missing || applied.rejected_blocks.any?
@@ -207,7 +209,8 @@ module AckerRedis
     end
 
     # Return the state of a pending tree: a Hash with :checksum, :failed, :age, :task, :source_id (for a
-    # tree in a block the block's label) and :why; nil if the tree is not pending.
+    # tree in a block the block's label) and :why (of a tree that failed before it was tracked); nil if the
+    # tree is not pending.
     def show(anchor)
       AckerRedis.check_anchor(anchor)
       @monitor.synchronize do
@@ -216,7 +219,7 @@ module AckerRedis
         _, age, record, *block = run("show", AckerRedis.shard_of(anchor, shards), [[anchor].pack("Q>")])
         next if record.nil?
 
-        block.empty? ? tree(record.b, age) : tree_in_block(anchor & 4095, record.b, age, *block)
+        block.empty? ? tree(record.b, age) : tree_in_block(anchor, record.b, age, *block)
       end
     end
 
@@ -460,15 +463,23 @@ module AckerRedis
 
     def entry(shard, id, fields)
       fields = fields.transform_values { |value| value.dup.force_encoding("UTF-8") }
-      verdict, reason = fields.values_at("verdict", "reason")
-      return Entry.new(shard, id, block_outcomes(verdict, reason, fields)) if fields.key?("block")
+      outcomes = fields.key?("block") ? block_outcomes(fields) : loose_outcomes(fields)
+      return Entry.new(shard, id, outcomes) if outcomes.size == fields["n"].to_i
 
-      outcomes = JSON.parse(fields["rows"]).map do |anchor, source_id, age_ms, *more|
+      raise malformed("entry #{id} holds #{outcomes.size} verdicts, not #{fields['n'].inspect}")
+    end
+
+    def malformed(words)
+      Error.new("SCHEMA", "#{words}: another version wrote it, or it was tampered with")
+    end
+
+    def loose_outcomes(fields)
+      verdict, reason = fields.values_at("verdict", "reason")
+      JSON.parse(fields["rows"]).map do |anchor, source_id, age_ms, *more|
         # Without a why, but with cause, residual and idle time, if the tree expired.
         more.unshift("") if reason == "expired"
         outcome(verdict, reason, anchor.to_i(16), source_id, age_ms, *more)
       end
-      Entry.new(shard, id, outcomes)
     end
 
     # +residual+ is in hex.
@@ -479,7 +490,8 @@ module AckerRedis
     end
 
     # Return the outcomes of a block's entry, one for each tree, by slot.
-    def block_outcomes(verdict, reason, fields)
+    def block_outcomes(fields)
+      verdict, reason = fields.values_at("verdict", "reason")
       block = fields["block"].to_i(16)
       one = lambda do |slot, said, because, why = "", *more|
         anchor = AckerRedis.block_anchor(block, slot)
@@ -487,14 +499,32 @@ module AckerRedis
       end
       return JSON.parse(fields["rows"]).map { |slot, why| one.call(slot, verdict, reason, why) } if fields["rows"]
 
-      failed = JSON.parse(fields["failed"] || "[]").to_h { |slot| [slot, true] }
-      residuals = JSON.parse(fields["nacked"] || "[]").zip(fields["residuals"].to_s.scan(/.{16}/)).to_h
-      (0...Integer(fields["slots"])).reject { |slot| failed[slot] }.map do |slot|
+      failed = fields["failed"].to_s.empty? ? [] : bitmap(fields, "failed")
+      present = fields.key?("present") ? bitmap(fields, "present") : (0...fields["slots"].to_i).to_a
+      residuals = verdict == "mixed" ? residuals_of(fields) : {}
+      (present - failed).map do |slot|
         next one.call(slot, verdict, reason) if verdict != "mixed"
         next one.call(slot, "ack", "completed") unless residuals.key?(slot)
 
         one.call(slot, "nack", "expired", "", fields["cause"], residuals[slot], Integer(fields["idle"]))
       end
+    end
+
+    # Return the residuals of an expired block, in hex, by slot.
+    def residuals_of(fields)
+      nacked = bitmap(fields, "nacked")
+      residuals = fields["residuals"].to_s
+      unless residuals.size == 16 * nacked.size && residuals.match?(/\A[0-9a-f]*\z/)
+        raise malformed("#{nacked.size} trees expired, with residuals #{residuals[0, 40].inspect}")
+      end
+      nacked.zip(residuals.scan(/.{16}/)).to_h
+    end
+
+    # Return the slots of a bitmap in hex, in order.
+    def bitmap(fields, name)
+      hex, slots = fields.values_at(name, "slots")
+      found = AckerRedis.slots_of([hex].pack("H*"), slots.to_i) if hex.to_s.match?(/\A(?:[0-9a-f]{2})+\z/)
+      found || raise(malformed("bitmap #{name} of a block of #{slots} slots is #{hex.to_s[0, 40].inspect}"))
     end
 
     # Record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, escaped
@@ -509,13 +539,20 @@ module AckerRedis
 
     # Header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
     # label.
-    def tree_in_block(slot, header, age, checksums, failed, why)
+    def tree_in_block(anchor, header, age, checksums, failed, present)
+      flags, count = header.unpack("@10Cn")
       task, label = AckerRedis.parse_texts(header.byteslice(21..))
-      checksum = checksums.b.byteslice(8 * slot, 8).to_s
-      return if checksum.empty?
+      whole = checksums.to_s.bytesize == 8 * count && (flags & 2).zero? == present.empty?
+      failed = failed.empty? ? [] : AckerRedis.slots_of(failed, count)
+      present = present.empty? ? (0...count) : AckerRedis.slots_of(present, count)
+      raise malformed("the block of anchor #{anchor}") unless whole && failed && present
 
-      { checksum: checksum.unpack1("Q>"), failed: failed.map(&:to_i).include?(slot), age: age,
-        task: task, source_id: label, why: why.to_s.dup.force_encoding("UTF-8") }
+      slot = anchor & 4095
+      return unless present.include?(slot)
+
+      # The verdict has the why.
+      { checksum: checksums.byteslice(8 * slot, 8).unpack1("Q>"), failed: failed.include?(slot), age: age,
+        task: task, source_id: label, why: "" }
     end
   end
 end

@@ -63,12 +63,6 @@ module AckerRedis
     new_ids(1, ANCHOR_MAX).first
   end
 
-  # Return the number of a block, a hash of the given parts: the same parts give the same number.
-  def block_number(*identity)
-    text = identity.map { |part| part.to_s.b }.map { |part| "#{part.bytesize}:".b + part }.join
-    Digest::SHA256.digest(text).unpack1("Q>") >> 14
-  end
-
   # Return the anchor of a tree in a block.
   def block_anchor(block, slot)
     unless slot.is_a?(Integer) && slot.between?(0, MAX_SLOTS - 1)
@@ -133,6 +127,26 @@ module AckerRedis
     data.b
   rescue EncodingError
     refuse("a #{kind} is text that UTF-8 can encode, not #{text.inspect}")
+  end
+
+  # Labels of Spark's blocks; they name consecutive records.
+  OF_SPARK = /@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?\z/.freeze
+
+  # Return the UTF-8 bytes of the label of a block.
+  def check_label(label)
+    data = check_text("label", label, 1)
+    return data unless data.match?(OF_SPARK)
+
+    refuse("label #{label.inspect} looks like one of Spark's, which name consecutive records: use a label that " \
+           "does not end in @ and a number")
+  end
+
+  # Return the slots of a bitmap, in order: bit 7 of byte 0 is slot 0. nil if no block of +count+ slots has it.
+  def slots_of(bitmap, count)
+    bits = bitmap.unpack1("B*")
+    return unless bitmap.bytesize == (count + 7) / 8 && !bits[count..].include?("1")
+
+    (0...count).select { |slot| bits[slot] == "1" }
   end
 
   # Return a text that fits the why of a row: at most 255 bytes, without control characters.
@@ -320,12 +334,12 @@ module AckerRedis
       self
     end
 
-    # Begin a block of trees. +deltas+ has for each slot the XOR of the ids of its first messages, or 0
-    # for a slot without a tree. Returns the block's number, by default derived from task and label.
-    def track_block(label, deltas, block: nil)
+    # Begin a block of trees. +deltas+ has for each tree the XOR of the ids of its first messages, or 0
+    # for a tree without messages, which is complete. +block+ is its number, see IdMaker#block.
+    def track_block(label, deltas, block:)
       needs_task
-      text = AckerRedis.check_text("label", label, 1)
-      number = block.nil? ? AckerRedis.block_number(@task, label) : AckerRedis.check_block(block)
+      text = AckerRedis.check_label(label)
+      number = AckerRedis.check_block(block)
       values = deltas.map { |delta| AckerRedis.check_delta(delta) }
       unless values.size.between?(1, MAX_SLOTS)
         AckerRedis.refuse("a block has 1 to #{MAX_SLOTS} trees, not #{values.size}")
@@ -342,7 +356,7 @@ module AckerRedis
       room(0, text.bytesize, 1)
       @texts += text.bytesize
       @blocks[number] = [text, values]
-      number
+      self
     end
 
     # Ack a processed message; +emitted+ are the ids of all messages that it caused.
@@ -431,11 +445,11 @@ module AckerRedis
       Part.new("apply", shard, [*columns, task, *sources, *whys], rows.map(&:anchor))
     end
 
-    # Return the six arguments of a block; its rows are ordered by slot.
+    # Return the seven arguments of a block; its rows are ordered by slot.
     def pack_block(number, rows)
       changed = rows.reject { |row| row.delta.zero? }
       flags = rows.any? { |row| row.flags & TOUCH != 0 } ? TOUCH : 0
-      header = slots = EMPTY
+      header = present = slots = EMPTY # present: each slot holds a tree
       label, values = @blocks[number]
       if values
         flags |= TRACK
@@ -448,7 +462,7 @@ module AckerRedis
       end
       failed = rows.select { |row| row.flags & FAIL != 0 }
       failed = failed.map { |row| [row.anchor & 4095, row.why.bytesize].pack("nC") + row.why }.join
-      [[flags].pack("C"), [number].pack("Q>"), header, slots, column.pack("Q>*"), failed]
+      [[flags].pack("C"), [number].pack("Q>"), header, present, slots, column.pack("Q>*"), failed]
     end
 
     # Pack these blocks into as few calls as possible. The limits of a batch imply the other limits of a

@@ -64,6 +64,12 @@ module AckerRedis
       end
     end
 
+    # Return the number of a block, which depends only on the salt, the task and the label: a source that
+    # runs again tracks the same block.
+    def block(task, label)
+      hash_of("block", AckerRedis.check_name("task", task), AckerRedis.check_label(label)) >> 14
+    end
+
     # Without the salt, which is secret.
     def inspect
       "#<#{self.class} edges=#{@edges.inspect}>"
@@ -73,12 +79,13 @@ module AckerRedis
 
     def derived(inputs, key, attempt)
       texts = inputs.map { |input| AckerRedis.format_message(input) }
-      common = [@salt, "child", key, attempt.to_s, *texts.sort].map { |part| prefixed(part) }.join
-      texts.map { |own| Digest::SHA256.digest(common + prefixed(own)).unpack1("Q>") >> 64 - @low.bit_length }
+      sorted = texts.sort
+      texts.map { |own| hash_of("child", key, attempt.to_s, *sorted, own) >> 64 - @low.bit_length }
     end
 
-    def prefixed(part)
-      "#{part.bytesize}:".b + part.b
+    def hash_of(*parts)
+      text = [@salt, *parts].map { |part| "#{part.bytesize}:".b + part.b }.join
+      Digest::SHA256.digest(text).unpack1("Q>")
     end
   end
 end

@@ -79,6 +79,11 @@ final class Driver
         return ['emitted' => $this->client->track($task, $source_id, $emit, $edge)->ids];
     }
 
+    public function track_block(string $task, string $label, array $deltas): array
+    {
+        return ['block' => (string) $this->client->trackBlock($task, $label, array_map(Ids::parse(...), $deltas))];
+    }
+
     public function work(
         array $inputs,
         array $emit,

@@ -38,6 +38,8 @@ final class Ids
     public const MAX_TEXT = 255;
     private const MAX_MESSAGE = 64 * 1024;
     private const MAX_TREES = 1638;
+    /** Labels of Spark's blocks; they name consecutive records. */
+    private const OF_SPARK = '/@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$/D';
 
     /**
      * Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1. For messages of a
@@ -63,17 +65,6 @@ final class Ids
     public static function newAnchor(): int
     {
         return self::draw(1, self::ANCHOR_MAX)[0];
-    }
-
-    /** Return the number of a block, a hash of the given parts: the same parts give the same number. */
-    public static function blockNumber(string|int ...$identity): int
-    {
-        $text = '';
-        foreach ($identity as $part) {
-            $text .= strlen((string) $part) . ':' . $part;
-        }
-        // >> keeps the sign.
-        return unpack('J', hash('sha256', $text, true))[1] >> 14 & self::BLOCK_MAX;
     }
 
     /** Return the anchor of a tree in a block. */
@@ -161,6 +152,32 @@ final class Ids
             AckerException::refuse("a $kind must not contain control characters");
         }
         return $text;
+    }
+
+    /** Check the label of a block, and return it. */
+    public static function label(mixed $label): string
+    {
+        if (preg_match(self::OF_SPARK, self::text('label', $label, 1))) {
+            AckerException::refuse('label ' . self::said($label) . " looks like one of Spark's, which name consecutive "
+                . 'records: use a label that does not end in @ and a number');
+        }
+        return $label;
+    }
+
+    /**
+     * Return the slots of a bitmap, in order: bit 7 of byte 0 is slot 0. null if no block of $count slots has it.
+     *
+     * @return ?list<int>
+     */
+    public static function slotsOf(string $bitmap, int $count): ?array
+    {
+        $slots = [];
+        for ($slot = 0; $slot < 8 * strlen($bitmap); $slot++) {
+            if (ord($bitmap[$slot >> 3]) & 0x80 >> ($slot & 7)) {
+                $slots[] = $slot;
+            }
+        }
+        return strlen($bitmap) === intdiv($count + 7, 8) && end($slots) < $count ? $slots : null;
     }
 
     /** Return a text that fits the why of a row: at most 255 bytes, without control characters. */
@@ -432,17 +449,17 @@ final class Batch
     }
 
     /**
-     * Begin a block of trees. $deltas has for each slot the XOR of the ids of its first messages, or 0
-     * for a slot without a tree. Returns the block's number, by default derived from task and label.
+     * Begin a block of trees. $deltas has for each tree the XOR of the ids of its first messages, or 0
+     * for a tree without messages, which is complete. $block is its number, see IdMaker::block().
      *
      * @param array<int> $deltas
-     * @param ?int $block
+     * @param int $block
      */
-    public function trackBlock(string $label, array $deltas, mixed $block = null): int
+    public function trackBlock(string $label, array $deltas, mixed $block): self
     {
         $this->needsTask();
-        Ids::text('label', $label, 1);
-        $number = $block === null ? Ids::blockNumber($this->task, $label) : Ids::block($block);
+        Ids::label($label);
+        $number = Ids::block($block);
         $values = array_map(Ids::delta(...), array_values($deltas));
         $count = count($values);
         if ($count < 1 || $count > Ids::MAX_SLOTS) {
@@ -460,7 +477,7 @@ final class Batch
         $this->room(0, strlen($label), 1);
         $this->texts += strlen($label);
         $this->blocks[$number] = [$label, $values];
-        return $number;
+        return $this;
     }
 
     /**
@@ -635,7 +652,7 @@ final class Batch
     }
 
     /**
-     * Return the six arguments of a block.
+     * Return the seven arguments of a block.
      *
      * @param list<Row> $rows
      * @return list<string>
@@ -660,7 +677,9 @@ final class Batch
                 $failed .= pack('nC', $slot, strlen($row->why)) . $row->why;
             }
         }
-        return [chr($flags), pack('J', $number), $header, $slots, $column ? pack('J*', ...$column) : '', $failed];
+        $present = ''; // each slot holds a tree
+        $deltas = $column ? pack('J*', ...$column) : '';
+        return [chr($flags), pack('J', $number), $header, $present, $slots, $deltas, $failed];
     }
 }
 

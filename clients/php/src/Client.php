@@ -164,16 +164,19 @@ final class Client
     }
 
     /**
-     * Begin a block of trees, and wait until that is applied; see Batch::trackBlock(). Returns its number.
-     * Throws REJECTED if the block was nacked: emit none of its messages.
+     * Begin a block of trees, and wait until that is applied; see Batch::trackBlock(). Returns its number, which
+     * is derived from task and label. Throws REJECTED if the block was nacked: emit none of its messages.
      *
      * @param array<int> $deltas
      */
-    public function trackBlock(string $task, string $label, array $deltas, ?int $block = null): int
+    public function trackBlock(string $task, string $label, array $deltas): int
     {
         $batch = new Batch($task);
-        $number = $batch->trackBlock($label, $deltas, $block);
-        $applied = $this->apply($batch);
+        Ids::label($label);
+        $this->checkProcess();
+        $deadline = self::now() + $this->retryFor;
+        $number = $this->known($deadline)->ids->block($task, $label);
+        $applied = $this->deliver($batch->trackBlock($label, $deltas, $number), $deadline);
         // The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
         $missing = $applied->repeated && array_filter($deltas) && $this->show(Ids::blockAnchor($number, 0)) === null;
         if (!$missing && !$applied->rejectedBlocks) {
@@ -272,7 +275,7 @@ final class Client
         for ($shard = 0; $shard < $shards; $shard++) {
             $stream = $this->prefix($shard) . ":outcomes:$task";
             foreach ($this->ask($stream, 'XRANGE', $stream, '-', '+', 'COUNT', (string) $count) as [$id, $flat]) {
-                $entries[] = new Entry($shard, $id, $this->outcomesOf($flat));
+                $entries[] = new Entry($shard, $id, $this->outcomesOf($id, $flat));
             }
         }
         return $entries;
@@ -299,7 +302,8 @@ final class Client
     }
 
     /**
-     * Return the state of a pending tree; null if the tree is not pending.
+     * Return the state of a pending tree; null if the tree is not pending. The why is that of a tree that failed
+     * before it was tracked.
      *
      * @return ?array{checksum: int, failed: bool, age: int, task: string, sourceId: string, why: string}
      */
@@ -312,21 +316,9 @@ final class Client
             return null;
         }
         [, $age, $record] = $reply;
-        if ($anchor <= Ids::ANCHOR_MAX) {
-            return self::tree($record, $age);
-        }
-        // Header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
-        // label.
-        [, , , $checksums, $failed, $why] = $reply;
-        $slot = $anchor & 4095;
-        if (!is_string($checksums) || strlen($checksums) < 8 * $slot + 8) {
-            return null;
-        }
-        [$task, $label] = self::textsAt($record, 21);
-        return [
-            'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array((string) $slot, $failed, true),
-            'age' => $age, 'task' => $task, 'sourceId' => $label, 'why' => (string) $why,
-        ];
+        return $anchor <= Ids::ANCHOR_MAX
+            ? self::tree($record, $age)
+            : self::treeInBlock($anchor, ...array_slice($reply, 1));
     }
 
     /** Send the waiting rows at the end of the request; an error is only a warning. */
@@ -682,6 +674,42 @@ final class Client
     }
 
     /**
+     * Parse a header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
+     * label. null if the slot holds no tree.
+     */
+    private static function treeInBlock(
+        int $anchor,
+        int $age,
+        string $header,
+        mixed $checksums,
+        string $failed,
+        string $present,
+    ): ?array {
+        ['flags' => $flags, 'slots' => $count] = unpack('Cflags/nslots', $header, 10);
+        $whole = is_string($checksums) && strlen($checksums) === 8 * $count
+            && (bool) ($flags & 2) === ($present !== '');
+        $failed = $failed === '' ? [] : Ids::slotsOf($failed, $count);
+        $present = $present === '' ? range(0, $count - 1) : Ids::slotsOf($present, $count);
+        if (!$whole || $failed === null || $present === null) {
+            throw self::malformed("the block of anchor $anchor");
+        }
+        $slot = $anchor & 4095;
+        if (!in_array($slot, $present, true)) {
+            return null;
+        }
+        [$task, $label] = self::textsAt($header, 21);
+        return [
+            'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array($slot, $failed, true),
+            'age' => $age, 'task' => $task, 'sourceId' => $label, 'why' => '', // its verdict has the why
+        ];
+    }
+
+    private static function malformed(string $words): AckerException
+    {
+        return new AckerException('SCHEMA', "$words: another version wrote it, or it was tampered with");
+    }
+
+    /**
      * Return the two texts at the end of a stored record or header: length of the task (1), task, text.
      *
      * @return array{string, string}
@@ -698,46 +726,104 @@ final class Client
      * @param list<string> $flat
      * @return list<Outcome>
      */
-    private function outcomesOf(array $flat): array
+    private function outcomesOf(string $id, array $flat): array
     {
         $entry = [];
         for ($i = 0; $i + 1 < count($flat); $i += 2) {
             $entry[$flat[$i]] = $flat[$i + 1];
         }
-        $list = fn (string $field): array => json_decode($entry[$field] ?? '[]', true, 8, JSON_THROW_ON_ERROR);
+        $found = isset($entry['block']) ? $this->outcomesOfBlock($entry) : $this->outcomesOfTrees($entry);
+        if (($entry['n'] ?? '') !== (string) count($found)) {
+            throw self::malformed("entry $id holds " . count($found) . " verdicts, not '" . ($entry['n'] ?? '') . "'");
+        }
+        return $found;
+    }
+
+    /**
+     * @param array<string, string> $entry
+     * @return list<Outcome>
+     */
+    private function outcomesOfTrees(array $entry): array
+    {
         ['verdict' => $verdict, 'reason' => $reason] = $entry;
         $found = [];
-        if (!isset($entry['block'])) {
-            foreach ($list('rows') as $row) {
-                // Without a why, but with cause, residual and idle time, if the tree expired.
-                $more = $reason === 'expired' ? ['', ...array_slice($row, 3)] : [$row[3]];
-                $found[] = $this->outcome($verdict, $reason, self::fromHex($row[0]), $row[1], $row[2], ...$more);
-            }
-            return $found;
+        foreach (self::rows($entry) as $row) {
+            // Without a why, but with cause, residual and idle time, if the tree expired.
+            $more = $reason === 'expired' ? ['', ...array_slice($row, 3)] : [$row[3]];
+            $found[] = $this->outcome($verdict, $reason, self::fromHex($row[0]), $row[1], $row[2], ...$more);
         }
+        return $found;
+    }
+
+    /**
+     * @param array<string, string> $entry
+     * @return list<list<mixed>>
+     */
+    private static function rows(array $entry): array
+    {
+        return json_decode($entry['rows'] ?? '', true, 8, JSON_THROW_ON_ERROR);
+    }
+
+    /**
+     * @param array<string, string> $entry
+     * @return list<Outcome>
+     */
+    private function outcomesOfBlock(array $entry): array
+    {
+        ['verdict' => $verdict, 'reason' => $reason] = $entry;
         $block = self::fromHex('000' . $entry['block']);
         $one = fn (int $slot, string $said, string $because, string|int ...$more) => $this->outcome(
             $said, $because, Ids::blockAnchor($block, $slot), $entry['label'], (int) $entry['age'], ...$more,
         );
         if (isset($entry['rows'])) {
-            return array_map(fn (array $row) => $one($row[0], $verdict, $reason, $row[1]), $list('rows'));
+            return array_map(fn (array $row) => $one($row[0], $verdict, $reason, $row[1]), self::rows($entry));
         }
-        $failed = array_flip($list('failed'));
-        $nacked = array_flip($list('nacked'));
-        for ($slot = 0; $slot < (int) $entry['slots']; $slot++) {
-            if (isset($failed[$slot])) {
-                continue;
-            }
+        $count = (int) ($entry['slots'] ?? 0);
+        $all = $count > 0 ? range(0, $count - 1) : [];
+        $present = isset($entry['present']) ? self::bitmap($entry, 'present') : $all;
+        $failed = ($entry['failed'] ?? '') === '' ? [] : self::bitmap($entry, 'failed');
+        $residuals = $verdict === 'mixed' ? self::residuals($entry) : [];
+        $found = [];
+        foreach (array_diff($present, $failed) as $slot) {
             if ($verdict !== 'mixed') {
                 $found[] = $one($slot, $verdict, $reason);
-            } elseif (isset($nacked[$slot])) {
-                $residual = substr($entry['residuals'], 16 * $nacked[$slot], 16);
-                $found[] = $one($slot, 'nack', 'expired', '', $entry['cause'], $residual, (int) $entry['idle']);
+            } elseif (isset($residuals[$slot])) {
+                $found[] = $one($slot, 'nack', 'expired', '', $entry['cause'], $residuals[$slot], (int) $entry['idle']);
             } else {
                 $found[] = $one($slot, 'ack', 'completed');
             }
         }
         return $found;
+    }
+
+    /**
+     * Return the residuals of an expired block, in hex, by slot.
+     *
+     * @param array<string, string> $entry
+     * @return array<int, string>
+     */
+    private static function residuals(array $entry): array
+    {
+        $nacked = self::bitmap($entry, 'nacked');
+        $digits = $entry['residuals'] ?? '';
+        if (strlen($digits) !== 16 * count($nacked) || !preg_match('/^[0-9a-f]*$/D', $digits)) {
+            throw self::malformed(count($nacked) . " trees expired, with residuals '" . substr($digits, 0, 40) . "'");
+        }
+        return $nacked ? array_combine($nacked, str_split($digits, 16)) : [];
+    }
+
+    /**
+     * Return the slots of a bitmap in hex, in order.
+     *
+     * @param array<string, string> $entry
+     * @return list<int>
+     */
+    private static function bitmap(array $entry, string $name): array
+    {
+        ['slots' => $count, $name => $digits] = $entry + ['slots' => '', $name => ''];
+        $slots = preg_match('/^([0-9a-f]{2})+$/D', $digits) ? Ids::slotsOf(hex2bin($digits), (int) $count) : null;
+        $said = substr($digits, 0, 40);
+        return $slots ?? throw self::malformed("bitmap $name of a block of $count slots is '$said'");
     }
 
     /** @param string $residual in hex */

@@ -104,6 +104,16 @@ final class IdMaker
         }
     }
 
+    /**
+     * Return the number of a block, which depends only on the salt, the task and the label: a source that runs
+     * again tracks the same block.
+     */
+    public function block(string $task, string $label): int
+    {
+        // >> keeps the sign.
+        return $this->hash('block', Ids::name('task', $task), Ids::label($label)) >> 14 & Ids::BLOCK_MAX;
+    }
+
     /** @return array<string, mixed> */
     public function __debugInfo(): array
     {
@@ -119,16 +129,22 @@ final class IdMaker
         $texts = array_map(Ids::formatMessage(...), $inputs);
         $sorted = array_values($texts);
         sort($sorted, SORT_STRING);
-        $common = '';
-        foreach ([($this->salt)(), 'child', $key, (string) $attempt, ...$sorted] as $part) {
-            $common .= strlen($part) . ":$part";
-        }
         $shift = $this->edges ? 9 : 1;
         $edges = [];
         foreach ($texts as $place => $own) {
-            $digest = hash('sha256', $common . strlen($own) . ":$own", true);
-            $edges[$place] = unpack('J', $digest)[1] >> $shift & $this->low; // >> keeps the sign
+            $hash = $this->hash('child', $key, (string) $attempt, ...[...$sorted, $own]);
+            $edges[$place] = $hash >> $shift & $this->low; // >> keeps the sign
         }
         return $edges;
+    }
+
+    /** Return the first 64 bits of the SHA-256 of the salt and these parts. */
+    private function hash(string ...$parts): int
+    {
+        $text = '';
+        foreach ([($this->salt)(), ...$parts] as $part) {
+            $text .= strlen($part) . ":$part";
+        }
+        return unpack('J', hash('sha256', $text, true))[1];
     }
 }

@@ -59,7 +59,8 @@ def explain(
 
     A tree of which no message can be named has one line, which begins with the reason. none: no set
     of messages in the file explains it. several: more than one set does. unknown: its block has
-    lost its checksums. The last field of this line is the number of its messages in the file.
+    lost its checksums, or which of its slots hold a tree. The last field of this line is the number
+    of its messages in the file.
 
     A running source takes its verdicts at once. Exit code 1 if no message was named.
     """

@@ -51,7 +51,8 @@ def find(
 
     Each line has fields separated by tabs. A tree: anchor, state, task, source id, age in ms, why,
     ms since its last row, checksum, edges with an odd number of outstanding messages. A block:
-    number, the word block, task, label, age in ms, number of trees, ms since its last row.
+    number, the word block, task, label, age in ms, number of trees, ms since its last row. A block
+    in which some slots hold no tree has the number of its slots instead, as "up to 9 trees".
 
     Exit code 1 if nothing was found. If you know the anchor, use show.
     """
@@ -151,7 +152,8 @@ def _tree(tree: TreeState, edges: Sequence[str]) -> str:
 
 
 def _block(block: BlockEntry) -> str:
-    fields = (block.block, "block", block.task, block.label, block.age_ms, f"{block.slots} trees")
+    trees = f"{'up to ' if block.partial else ''}{block.slots} trees"
+    fields = (block.block, "block", block.task, block.label, block.age_ms, trees)
     return "\t".join(map(str, (*fields, block.idle_ms)))
 
 

@@ -39,6 +39,7 @@ def tree(tree: TreeState, edges: Sequence[str]) -> dict[str, Any]:
             "slots": block.slots,
             "open": list(block.open),
             "failed": list(block.failed),
+            "absent": list(block.absent),
         },
     }
 
@@ -49,6 +50,7 @@ def block(block: BlockEntry) -> dict[str, Any]:
         "block": str(block.block),
         "first_anchor": str(block.anchors[0]),
         "slots": block.slots,
+        "partial": block.partial,
         "task": block.task,
         "label": block.label,
         "age_ms": block.age_ms,

@@ -165,7 +165,10 @@ def show(
 ) -> None:
     """Show a pending tree and its block.
 
-    Exit code 1 if the anchor is not pending: it already has its verdict, or was never tracked.
+    Redis does not keep why a tree in a block has failed: its verdict has the reason, see outcomes.
+
+    Exit code 1 if the anchor is not pending: it already has its verdict, or was never tracked. The
+    anchor of a slot without a tree is not pending either; the first tree of its block is named.
     """
     text = anchor.partition(":")[0]
     try:
@@ -178,14 +181,29 @@ def show(
 
     with options.acker(namespace, url) as acker:
         tree, edges = acker.show(number), acker.config.edges
+        other = None if tree else _neighbour(acker, number)
     if as_json:
         say_json(tree and shapes.tree(tree, edges))
     elif tree:
         _show(tree, tree.open_edges(edges))
+    elif other:
+        warn(
+            f"anchor {number} is a slot without a tree, in block {other.source_id} of {other.task};"
+            f" the first tree of this block is {other.anchor}"
+        )
     else:
         warn(f"anchor {number} is not pending: it already has its verdict, or was never tracked")
     if not tree:
         raise typer.Exit(Exit.FAILED)
+
+
+def _neighbour(acker: Acker, anchor: int) -> TreeState | None:
+    """Return the first tree of the block of an absent slot; None if the block is not pending."""
+    from acker_redis.protocol.ids import split_anchor
+
+    place = split_anchor(anchor)
+    first = acker.show_block(place[0]) if place else None
+    return first if first and first.block and place and place[1] in first.block.absent else None
 
 
 def _show(tree: TreeState, edges: Sequence[str]) -> None:
@@ -197,8 +215,9 @@ def _show(tree: TreeState, edges: Sequence[str]) -> None:
         "untracked": "not tracked yet",
     }
     known = tree.state
+    why = tree.why or ("its verdict has the reason" if tree.failed and tree.block else "")
     say(f"anchor      {tree.anchor} ({tree.anchor:#x})")
-    say(f"state       {what.get(known, known)}{f': {tree.why}' if tree.why else ''}")
+    say(f"state       {what.get(known, known)}{f': {why}' if why else ''}")
     say(f"checksum    {tree.checksum:016x}")
     if edges:
         say(f"edges       {', '.join(edges)}: an odd number of messages is outstanding on each")
@@ -210,7 +229,10 @@ def _show(tree: TreeState, edges: Sequence[str]) -> None:
     if tree.block:
         waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
         some = ", ".join(map(str, waits[:20])) + (", .." if len(waits) > 20 else "")
-        say(f"block       {tree.block.block}, {tree.block.slots:,} trees")
+        absent = tree.block.absent
+        trees = f"{tree.block.slots - len(absent):,} trees"
+        gaps = f" in {tree.block.slots:,} slots" if absent else ""
+        say(f"block       {tree.block.block}, {trees}{gaps}")
         say(f"open        {len(waits):,}{f': slots {some}' if some else ''}")
         say(f"failed      {len(tree.block.failed):,}")
 

@@ -187,11 +187,12 @@ def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()
     ``edges`` are the names of the namespace's edges, for :attr:`Outcome.edges`. Raises SchemaError
     for an entry that no script writes.
     """
+    name = id_.decode()
     try:
-        return _entry(shard, id_.decode(), fields, edges)
+        return _entry(shard, name, fields, edges)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise SchemaError(
-            f"entry {id_!r} of shard {shard} has been tampered with ({error!r:.80})"
+            f"entry {shard}:{name} of the outcomes has been tampered with ({error!r:.80})"
         ) from None
 
 

@@ -40,6 +40,15 @@ def unpack_slots(bitmap: bytes) -> tuple[int, ...]:
     return tuple(slot for slot, bit in enumerate(bits) if bit == "1")
 
 
+def count_slots(bitmap: bytes) -> int:
+    """Return the number of slots of a bitmap.
+
+    >>> count_slots(bytes.fromhex("8040"))
+    2
+    """
+    return int.from_bytes(bitmap, "big").bit_count()
+
+
 def check_slots(bitmap: bytes, count: int) -> bytes:
     """Return a bitmap of the slots of a block with ``count`` slots, or b"" for none.
 

@@ -186,6 +186,20 @@ def test_trees_of_a_block(shell: Shell, acker: Acker, farm: Farm) -> None:
     ]  # fmt: skip
 
 
+def test_absent_slots_of_a_block_are_no_expired_trees(
+    shell: Shell, acker: Acker, farm: Farm
+) -> None:
+    (lost,) = ids_of(acker, "mill")
+    anchors = acker.track_block("farm", "page", [0, 0, lost, 0], present=[1, 2])
+    farm.log = [f"{anchors[2]}:{lost} a"]
+    farm.expire()
+    ran = shell("explain", acker.namespace, "--ids", str(farm.file))
+    assert [(each[2], each[4], each[6]) for each in lines(ran)] == [
+        ("page#2", "mill", f"{anchors[2]}:{lost} a")
+    ]
+    assert "of 1 of 1 expired trees" in ran.err
+
+
 def test_only_the_trees_of_a_task(shell: Shell, acker: Acker, farm: Farm) -> None:
     other = Farm(acker, farm.file, "garden")
     for number, each in enumerate((farm, other), 7):

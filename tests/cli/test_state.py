@@ -167,13 +167,59 @@ def test_show(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert show("0x4d").startswith("anchor      77 (0x4d)\nstate       open\n")
     assert show("77:815").startswith("anchor      77 (0x4d)\n")
     block = show(hex(anchors[2]))
-    assert "state       failed: no luck\n" in block
+    assert "state       failed: its verdict has the reason\n" in block
     assert "3 trees\nopen        1: slots 0\nfailed      1\n" in block
     assert "complete; the verdict follows when its block ends" in show(str(anchors[1]))
     gone = shell("show", acker.namespace, "78")
     assert (gone.code, gone.out) == (1, "")
     assert "not pending" in gone.err
     assert shell("show", acker.namespace, "4d").code == 2
+
+
+def test_show_of_a_block_with_absent_slots(make_any_acker: MakeAcker, shell: Shell) -> None:
+    """An absent slot is not pending: the first tree of its block is named."""
+    acker = make_any_acker()
+    anchors = acker.track_block("t", "page", [0, 5, 0, 6, 0], present=[1, 2, 3])
+    shown = shell("show", acker.namespace, str(anchors[1]))
+    assert (shown.code, shown.err) == (0, "")
+    assert "3 trees in 5 slots\nopen        2: slots 1, 3\nfailed      0\n" in shown.out
+    complete = shell("show", acker.namespace, str(anchors[2]))
+    assert "complete; the verdict follows when its block ends" in complete.out
+    for slot in (0, 4):
+        absent = shell("show", acker.namespace, str(anchors[slot]))
+        assert (absent.code, absent.out) == (1, "")
+        assert (
+            f"anchor {anchors[slot]} is a slot without a tree, in block page of t; "
+            f"the first tree of this block is {anchors[1]}\n" in absent.err
+        )
+        assert shell("show", acker.namespace, str(anchors[slot]), "--json").out == "null\n"
+    for anchor in (anchors[4] + 1, anchors[0] + 4096):
+        beyond = shell("show", acker.namespace, str(anchor))
+        assert (beyond.code, beyond.out) == (1, "")
+        assert "not pending: it already has its verdict" in beyond.err
+    found = json.loads(shell("show", acker.namespace, str(anchors[3]), "--json").out)["block"]
+    assert (found["slots"], found["open"], found["absent"]) == (5, [1, 3], [0, 4])
+
+
+def test_find_shows_that_a_block_has_absent_slots(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    acker.track_block("t", "part", [0, 5, 0], present=[1])
+    acker.track_block("t", "whole", [4, 5, 6])
+    lines = [line.split("\t") for line in shell("find", acker.namespace).out.splitlines()]
+    assert {line[3]: line[5] for line in lines} == {"part": "up to 3 trees", "whole": "3 trees"}
+    found = map(json.loads, shell("find", acker.namespace, "--json").out.splitlines())
+    assert {each["label"]: each["partial"] for each in found} == {"part": True, "whole": False}
+
+
+def test_status_finds_the_oldest_tree_of_a_block_with_an_absent_first_slot(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    anchors = acker.track_block("t", "page", [0, 0, 5], present=[1, 2])
+    found = json.loads(shell("status", acker.namespace, "--json", "--sample", "0").out)
+    assert found["oldest"]["tree"]["anchor"] == str(anchors[2])
+    assert (found["pending"], found["in_blocks"]) == (3, 3), "slots, not trees"
+    assert found["counters"]["tracked"] == 2
 
 
 def test_show_as_json_has_ids_as_text(make_any_acker: MakeAcker, shell: Shell) -> None:

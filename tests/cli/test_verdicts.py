@@ -15,7 +15,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell
 from tests.conftest import MakeAcker
-from tests.support import track, track_block
+from tests.support import tick, track, track_block
 from tests.waiting import LIMIT
 
 
@@ -53,6 +53,39 @@ def test_verdicts_of_a_block_are_printed_one_per_tree(
     acker.track_block("t", "page/1", [0, 0, 0])
     lines = shell("outcomes", acker.namespace, "t").out.splitlines()
     assert [line.split("\t")[2] for line in lines] == ["page/1#0", "page/1#1", "page/1#2"]
+
+
+def test_absent_slots_of_a_block_have_no_verdict(make_any_acker: MakeAcker, shell: Shell) -> None:
+    """Slot 1 has failed, slot 3 expires, slot 4 is acked; slots 0, 2 and 5 hold no tree."""
+    acker = make_any_acker()
+    anchors = acker.track_block("t", "page", [0, 5, 0, 6, 0, 0], present=[1, 3, 4])
+    batch = Batch()
+    batch.fail(anchors[1], "torn")
+    acker.apply(batch)
+    tick(acker, 4)
+    lines = [line.split("\t") for line in shell("outcomes", acker.namespace, "t").out.splitlines()]
+    assert [(line[0], line[1], line[2]) for line in lines] == [
+        ("nack", "failed", "page#1"), ("nack", "expired", "page#3"), ("ack", "completed", "page#4"),
+    ]  # fmt: skip
+    assert lines[0][5] == "torn"
+    taken = shell("take", acker.namespace, "t", "-", stdin="\n".join(line[-1] for line in lines))
+    assert taken.out == "3 verdicts taken\n"
+    assert acker.status().backlog == {"t": 0}
+
+
+def test_damaged_verdict_of_a_block_is_an_error_and_never_an_ack(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    acker.track_block("t", "page", [5, 0, 0])
+    tick(acker, 4)
+    client, stream = acker.connection.client, ShardKeys(acker.namespace, 0).outcomes("t")
+    ((id_, fields),) = client.xrange(stream)
+    client.delete(stream)
+    client.xadd(stream, {**fields, b"nacked": b""}, id=id_)
+    ran = shell("outcomes", acker.namespace, "t")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"entry 0:{id_.decode()} of the outcomes has been tampered with" in ran.err
 
 
 def test_an_entry_is_taken_once_all_its_verdicts_were_handled(
@@ -186,8 +219,8 @@ def test_a_tree_in_a_block_has_the_source_id_that_spark_gives_it(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     acker = make_any_acker()
-    acker.track_block("t", "page@5", [0])
+    acker.track_block("t", "page 5", [0])
     track_block(acker, 9, [0, 0], label="orders/3@1000")
     lines = shell("outcomes", acker.namespace, "t").out.splitlines()
     names = [line.split("\t")[2] for line in lines]
-    assert names == ["page@5#0", "orders/3/1000", "orders/3/1001"]
+    assert names == ["page 5#0", "orders/3/1000", "orders/3/1001"]

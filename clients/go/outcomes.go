@@ -193,7 +193,8 @@ func readEntry(shard int, reply interface{}, ids *idMaker) (Entry, error) {
 	} else {
 		entry.Outcomes, err = readLoose(fields, ids)
 	}
-	if err != nil {
+	// If a bitmap is lost, there are more verdicts: acks of trees that failed before, or do not exist.
+	if err != nil || strconv.Itoa(len(entry.Outcomes)) != fields["n"] {
 		return Entry{}, bad
 	}
 	return entry, nil
@@ -284,13 +285,13 @@ func readBlock(fields map[string]string, ids *idMaker) ([]Outcome, error) {
 	}
 	mixed, idle := one.Verdict == "mixed", int64(0)
 	var failed, nacked, present bitmap
-	if text, some := fields["failed"]; text != "" || !some && (mixed || one.Verdict == "ack") {
-		if failed, err = readBitmap(text, slots); err != nil {
+	if fields["failed"] != "" {
+		if failed, err = readBitmap(fields["failed"], slots); err != nil {
 			return nil, err
 		}
 	}
-	if text, some := fields["present"]; some {
-		if present, err = readBitmap(text, slots); err != nil {
+	if fields["present"] != "" {
+		if present, err = readBitmap(fields["present"], slots); err != nil {
 			return nil, err
 		}
 	}

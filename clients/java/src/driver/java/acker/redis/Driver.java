@@ -40,6 +40,7 @@ final class Driver {
                 case "take" -> take(acker.outcomes(text(asked, "task")));
                 case "show" -> show(Ids.parse(text(asked, "anchor")));
                 case "track" -> track(asked);
+                case "track_block" -> trackBlock(asked);
                 case "work" -> work(asked);
                 case "flush" -> flush();
                 case "bench" -> bench(asked);
@@ -134,6 +135,11 @@ final class Driver {
         int count = ((Long) asked.get("emit")).intValue();
         String edge = (String) asked.getOrDefault("edge", "");
         return emitted(acker.track(text(asked, "task"), text(asked, "source_id"), count, edge).messages());
+    }
+
+    private String trackBlock(Map<String, Object> asked) {
+        long block = acker.trackBlock(text(asked, "task"), text(asked, "label"), numbers(asked, "deltas"));
+        return "{\"block\":\"" + block + "\"}";
     }
 
     private String work(Map<String, Object> asked) {

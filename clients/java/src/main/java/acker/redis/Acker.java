@@ -103,13 +103,20 @@ public final class Acker {
     }
 
     /**
-     * Begins a block of trees, one for each delta, and waits until it is applied.
+     * Begins a block of trees, one for each delta, and waits until it is applied. The block's number is derived
+     * from the salt of the namespace, the task and the label: a program that runs again tracks the same block.
      *
+     * @param label must differ between attempts
      * @return the block's number, for {@link Ids#blockAnchor}
      * @throws AckerException {@code OVERFLOW} if the block was nacked immediately: send none of its messages
      * @see Batch#trackBlock
      */
-    public long trackBlock(String task, long block, String label, long... deltas) {
+    public long trackBlock(String task, String label, long... deltas) {
+        // Refuse invalid input before the configuration is read.
+        Ids.checkName("task", task);
+        Ids.label(label);
+        Batch.checkColumn(deltas);
+        long block = ids().block(task, label);
         Applied applied = apply(new Batch(task).trackBlock(block, label, deltas));
         boolean nacked = !applied.rejectedBlocks().isEmpty();
         if (applied.repeated() && LongStream.of(deltas).anyMatch(delta -> delta != 0)) {

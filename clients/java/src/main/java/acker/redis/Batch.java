@@ -106,18 +106,17 @@ public final class Batch {
      * Begins a block of trees, one for each delta; {@link Ids#blockAnchor} returns their anchors. Emit the
      * messages only after the block was applied and not rejected.
      *
-     * @param block 0 to 2^50-1; see {@link Ids#blockNumber}
-     * @param label the source's name for the block; the verdicts contain it
-     * @param deltas for each tree the XOR of the ids of its first messages; 0 for a slot without a tree
+     * @param block 0 to 2^50-1; {@link Acker#trackBlock} derives it
+     * @param label the source's name for the block; the verdicts contain it. It must not end in {@code @} and
+     *     a number, because labels of Spark do
+     * @param deltas for each tree the XOR of the ids of its first messages; 0 for a tree without messages,
+     *     which is complete
      */
     public Batch trackBlock(long block, String label, long... deltas) {
         needTask();
         Ids.checkBlock(block);
-        byte[] text = Ids.text("label", label, 1);
-        if (deltas.length < 1 || deltas.length > Ids.SLOTS) {
-            throw AckerException.refused("a block has 1 to %d trees, not %d", Ids.SLOTS, deltas.length);
-        }
-        for (long delta : deltas) checkDelta(delta);
+        byte[] text = Ids.label(label);
+        checkColumn(deltas);
         if (blocks.containsKey(block)) {
             throw AckerException.refused("block %d is tracked twice; use another number for each attempt", block);
         }
@@ -242,6 +241,13 @@ public final class Batch {
             throw AckerException.refused("a batch has at most %d rows and %d bytes of source ids, labels and whys;"
                     + " apply this one and begin another", MAX_ROWS, MAX_TEXTS);
         }
+    }
+
+    static void checkColumn(long[] deltas) {
+        if (deltas.length < 1 || deltas.length > Ids.SLOTS) {
+            throw AckerException.refused("a block has 1 to %d trees, not %d", Ids.SLOTS, deltas.length);
+        }
+        for (long delta : deltas) checkDelta(delta);
     }
 
     private static void checkDelta(long delta) {

@@ -1,6 +1,8 @@
 package acker.redis;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -57,8 +59,18 @@ final class IdMaker {
         return Ids.draw(count, edges.isEmpty() ? Ids.TUPLE_MAX : (1L << EDGE_BIT) - 1);
     }
 
-    /** Returns an id without a code, maybe 0, that depends only on the salt, the purpose and the parts. */
-    long derive(String purpose, List<byte[]> parts) {
+    /** Returns an edge id without a code, maybe 0, that depends only on the salt and the parts. */
+    long child(List<byte[]> parts) {
+        return derive("child", parts) >>> (edges.isEmpty() ? 1 : 9);
+    }
+
+    /** Returns the number of a block, which depends only on the salt, its task and its label. */
+    long block(String task, String label) {
+        return derive("block", List.of(Ids.utf8("task", task), Ids.utf8("label", label))) >>> 14;
+    }
+
+    /** Returns the first 8 bytes of the SHA-256 of the salt, the purpose and the parts, each after its length. */
+    private long derive(String purpose, List<byte[]> parts) {
         if (salt.isEmpty()) {
             throw new AckerException("SCHEMA", "the namespace has no salt, so no id can be derived");
         }
@@ -66,6 +78,11 @@ final class IdMaker {
         all.add(salt.getBytes(StandardCharsets.US_ASCII));
         all.add(purpose.getBytes(StandardCharsets.US_ASCII));
         all.addAll(parts);
-        return Ids.hash(all) >>> (edges.isEmpty() ? 1 : 9);
+        MessageDigest digest = Ids.sha256();
+        for (byte[] part : all) {
+            digest.update((part.length + ":").getBytes(StandardCharsets.US_ASCII));
+            digest.update(part);
+        }
+        return ByteBuffer.wrap(digest.digest()).getLong();
     }
 }

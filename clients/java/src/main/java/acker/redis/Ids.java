@@ -10,7 +10,6 @@ import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.HexFormat;
-import java.util.List;
 import java.util.regex.Pattern;
 
 /**
@@ -37,6 +36,9 @@ public final class Ids {
     private static final long IN_BLOCK = 1L << 62;
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_.-]{1,64}");
+
+    /** The end of the labels of Spark's blocks, whose slots are consecutive records. */
+    private static final Pattern OF_SPARK = Pattern.compile("@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?\\z");
 
     private Ids() {}
 
@@ -67,25 +69,6 @@ public final class Ids {
             if (ids[i] == 0) return draw(count, mask);
         }
         return ids;
-    }
-
-    /**
-     * Returns the number of a block, derived from its identity; equal parts give equal numbers, so a repeated
-     * run tracks the same block. One of the parts must identify the attempt.
-     */
-    public static long blockNumber(Object... identity) {
-        return hash(Arrays.stream(identity)
-                .map(part -> String.valueOf(part).getBytes(StandardCharsets.UTF_8)).toList()) >>> 14;
-    }
-
-    /** Returns the first 8 bytes of the SHA-256 of some parts, each after its length. */
-    static long hash(List<byte[]> parts) {
-        MessageDigest digest = sha256();
-        for (byte[] part : parts) {
-            digest.update((part.length + ":").getBytes(StandardCharsets.US_ASCII));
-            digest.update(part);
-        }
-        return ByteBuffer.wrap(digest.digest()).getLong();
     }
 
     /** Returns the anchor of a tree in a block. */
@@ -191,6 +174,16 @@ public final class Ids {
             if (each >= 0 && each < 32 || each == 127) {
                 throw AckerException.refused("a %s must not contain control characters", kind);
             }
+        }
+        return data;
+    }
+
+    /** Returns the UTF-8 of the label of a block; refuses those that only Spark uses. */
+    static byte[] label(String text) {
+        byte[] data = text("label", text, 1);
+        if (OF_SPARK.matcher(text).find()) {
+            throw AckerException.refused("label %s ends in @ and a number, as only labels of Spark do; use another",
+                    text);
         }
         return data;
     }

@@ -1,13 +1,12 @@
 package acker.redis;
 
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.function.Consumer;
 
 /**
@@ -47,8 +46,7 @@ public final class Outcomes {
                 for (int i = 0; i < flat.size(); i += 2) {
                     fields.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
                 }
-                List<Outcome> outcomes = fields.containsKey("block") ? block(fields) : loose(fields);
-                found.add(new Entry(number, Replies.text(entry.get(0)), outcomes));
+                found.add(new Entry(number, Replies.text(entry.get(0)), outcomes(fields)));
             }
         }
         return found;
@@ -99,6 +97,20 @@ public final class Outcomes {
         return handled;
     }
 
+    private List<Outcome> outcomes(Map<String, String> fields) {
+        try {
+            List<Outcome> outcomes = fields.containsKey("block") ? block(fields) : loose(fields);
+            // If a bitmap is lost, there are more verdicts: acks of trees that failed before, or do not exist.
+            if (outcomes.size() != Integer.parseInt(fields.get("n"))) throw new IllegalArgumentException("n");
+            return outcomes;
+        } catch (AckerException error) {
+            throw error;
+        } catch (RuntimeException error) {
+            throw new AckerException("REDIS", "an entry of the outcomes cannot be parsed; has another program written"
+                    + " it?", error);
+        }
+    }
+
     private List<Outcome> loose(Map<String, String> fields) {
         List<Outcome> outcomes = new ArrayList<>();
         String reason = fields.get("reason");
@@ -140,20 +152,27 @@ public final class Outcomes {
             }
             return outcomes;
         }
-        Set<Object> failed = new HashSet<>((List<?>) Json.parse(fields.getOrDefault("failed", "[]")));
-        List<?> nacked = (List<?>) Json.parse(fields.getOrDefault("nacked", "[]"));
-        Map<Object, Long> residuals = new HashMap<>();
-        for (int i = 0; i < nacked.size(); i++) {
-            residuals.put(nacked.get(i), hex(fields.get("residuals").substring(16 * i, 16 * i + 16)));
-        }
-        boolean mixed = verdict.equals("mixed");
         int slots = Integer.parseInt(fields.get("slots"));
-        for (long slot = 0; slot < slots; slot++) {
-            if (failed.contains(slot)) continue; // it was nacked when it failed
-            long anchor = Ids.blockAnchor(block, (int) slot);
-            Long residual = residuals.get(slot);
-            outcomes.add(residual != null
-                    ? expired(anchor, label, age, fields.get("cause"), residual, Long.parseLong(fields.get("idle")))
+        boolean mixed = verdict.equals("mixed");
+        String before = fields.getOrDefault("failed", "");
+        String held = fields.getOrDefault("present", "");
+        BitSet failed = before.isEmpty() ? new BitSet() : Slots.parse(before, slots);
+        BitSet present = held.isEmpty() ? null : Slots.parse(held, slots);
+        BitSet nacked = mixed ? Slots.parse(fields.get("nacked"), slots) : new BitSet();
+        String residuals = mixed ? fields.get("residuals") : "";
+        long idle = mixed ? Long.parseLong(fields.get("idle")) : 0;
+        if (slots < 1 || slots > Ids.SLOTS || residuals.length() != 16 * nacked.cardinality()) {
+            throw new IllegalArgumentException(slots + " slots, or " + residuals.length() + " digits of residuals");
+        }
+        int at = 0;
+        for (int slot = 0; slot < slots; slot++) {
+            String residual = nacked.get(slot) ? residuals.substring(at, at += 16) : "";
+            if (failed.get(slot) || present != null && !present.get(slot)) {
+                continue; // it was nacked when it failed, or holds no tree
+            }
+            long anchor = Ids.blockAnchor(block, slot);
+            outcomes.add(!residual.isEmpty()
+                    ? expired(anchor, label, age, fields.get("cause"), hex(residual), idle)
                     : new Outcome(mixed ? "ack" : verdict, mixed ? "completed" : reason, anchor, label, "", age));
         }
         return outcomes;

@@ -61,20 +61,20 @@ final class Part {
         List<Part> calls = new ArrayList<>();
         Part call = null;
         for (Batch.Block block : blocks) {
-            List<byte[]> six = pack(block, task);
-            int bytes = six.stream().mapToInt(each -> each.length).sum();
+            List<byte[]> packed = pack(block, task);
+            int bytes = packed.stream().mapToInt(each -> each.length).sum();
             if (call == null || call.names.size() == MAX_BLOCKS || call.bytes + bytes > MAX_CALL) {
                 call = new Part("apply_blocks", shard);
                 calls.add(call);
             }
-            call.argv.addAll(six);
+            call.argv.addAll(packed);
             call.names.add(block.number);
             call.bytes += bytes;
         }
         return calls;
     }
 
-    /** Returns the six arguments of a block. */
+    /** Returns the seven arguments of a block; {@code present} is empty, because each slot holds a tree. */
     private static List<byte[]> pack(Batch.Block block, String task) {
         List<Batch.Rows> rows = block.rows.stream().sorted((a, b) -> Long.compare(a.anchor, b.anchor)).toList();
         int flags = 0;
@@ -109,7 +109,8 @@ final class Part {
             slots = at.array();
         }
         byte[] number = ByteBuffer.allocate(8).putLong(block.number).array();
-        return List.of(new byte[] {(byte) flags}, number, header, slots, deltas.array(), failed.toByteArray());
+        return List.of(new byte[] {(byte) flags}, number, header, EMPTY, slots, deltas.array(),
+                failed.toByteArray());
     }
 
     /** Returns 16 hex digits that identify the content of this call. */

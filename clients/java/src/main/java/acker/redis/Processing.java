@@ -134,7 +134,7 @@ public final class Processing {
         return texts.stream().mapToLong(text -> {
             List<byte[]> all = new ArrayList<>(parts);
             all.add(Replies.bytes(text));
-            return maker.derive("child", all);
+            return maker.child(all);
         }).toArray();
     }
 

@@ -12,7 +12,7 @@ import java.util.regex.Pattern;
  * @param sourceId the source id, or the block's label; empty if the tree was not tracked yet
  * @param checksum zero if the tree is complete, which is possible only in a block that is not yet complete
  * @param failed whether a bolt has failed it
- * @param why the reason of the failure, or empty
+ * @param why the reason of the failure, if it was not tracked yet; otherwise empty
  * @param ageMs time since its first row, or since its block was tracked
  * @param expiring whether the tree will be nacked soon regardless of further rows
  * @param idleMs time since its last row; in a block, since the last row of the block, to within a tick
@@ -24,7 +24,7 @@ public record TreeState(
     /** The texts of a loose tree are stored as in JSON, with these two escapes. */
     private static final Pattern ESCAPED = Pattern.compile("\\\\([\"\\\\])");
 
-    /** Returns null if the tree is not pending, or if its block has no such slot. */
+    /** Returns null if the tree is not pending, or if its block has no tree in this slot. */
     static TreeState parse(long anchor, int buckets, List<?> reply) {
         if (reply.size() < 3) return null;
         long now = Replies.number(reply.get(0));
@@ -43,17 +43,18 @@ public record TreeState(
         }
         long first = milliseconds(record);
         long last = first + (record.getInt() & 0xffffffffL);
-        record.get(); // flags: whether the deadline has kept the last move out of the newest bucket
+        record.get(); // flags
         int slots = record.getShort() & 0xffff;
         record.position(record.position() + 8);
         String task = text(record, record.get() & 0xff);
         String label = text(record, record.remaining());
         int slot = Ids.slotOf(anchor);
-        if (slot >= slots) return null;
+        byte[] failed = Replies.bytes(reply.get(4));
+        byte[] present = Replies.bytes(reply.get(5));
+        if (slot >= slots || present.length > 0 && !Slots.parse(present, slots).get(slot)) return null;
         long checksum = ByteBuffer.wrap(Replies.bytes(reply.get(3))).getLong(8 * slot);
-        boolean failed = ((List<?>) reply.get(4)).stream().anyMatch(each -> Replies.number(each) == slot);
-        return new TreeState(anchor, task, label, checksum, failed, Replies.text(reply.get(5)), now - first, expiring,
-                Math.max(0, now - last));
+        return new TreeState(anchor, task, label, checksum, failed.length > 0 && Slots.parse(failed, slots).get(slot),
+                "", now - first, expiring, Math.max(0, now - last));
     }
 
     private static long milliseconds(ByteBuffer record) {

@@ -1,0 +1,27 @@
+package acker.redis;
+
+import java.util.BitSet;
+import java.util.HexFormat;
+
+/** Bitmaps of the slots of a block: bit 7 of byte 0 is slot 0. */
+final class Slots {
+    private Slots() {}
+
+    /** Returns the slots in a bitmap in hex. */
+    static BitSet parse(String hex, int count) {
+        return parse(HexFormat.of().parseHex(hex), count);
+    }
+
+    /** Returns the slots in a bitmap; throws if it is not one of a block with {@code count} slots. */
+    static BitSet parse(byte[] bitmap, int count) {
+        BitSet slots = new BitSet(count);
+        for (int slot = 0; slot < 8 * bitmap.length; slot++) {
+            if ((bitmap[slot / 8] & 0x80 >> slot % 8) != 0) slots.set(slot);
+        }
+        if (bitmap.length != (count + 7) / 8 || slots.length() > count) {
+            throw new AckerException("REDIS", HexFormat.of().formatHex(bitmap) + " is not a bitmap of " + count
+                    + " slots; has another program written it?");
+        }
+        return slots;
+    }
+}

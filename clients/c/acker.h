@@ -63,8 +63,6 @@ ACKER_API int acker_new_ids(uint64_t *ids, size_t count, acker_error *error);
 ACKER_API int acker_new_anchor(uint64_t *anchor, acker_error *error);
 /* Parse decimal digits; refuse signs and numbers of more than 64 bits. */
 ACKER_API int acker_parse_id(acker_text text, uint64_t *id, acker_error *error);
-/* Return the number of a block, derived from its identity; equal parts give equal numbers. */
-ACKER_API uint64_t acker_block_number(const acker_text *identity, size_t count);
 /* Return the anchor of a tree in a block; the slot is 0 .. 4094. */
 static inline uint64_t acker_block_anchor(uint64_t block, unsigned slot) {
     return UINT64_C(1) << 62 | block << 12 | slot;
@@ -91,7 +89,9 @@ ACKER_API size_t acker_batch_size(const acker_batch *batch);
 /* Begin a tree, with the source's id for it and the ids of all its first messages. */
 ACKER_API int acker_batch_track(acker_batch *batch, uint64_t anchor, acker_text source_id,
                                 const uint64_t *emitted, size_t count, acker_error *error);
-/* Begin a block of trees: for each slot the XOR of the ids of its first messages, or 0. */
+/* Begin a block of trees: for each the XOR of the ids of its first messages, or 0 for a tree
+ * without messages, which is complete. The source chooses the number; acker_track_block derives
+ * it. The label must not end in @ and a number, because labels of Spark do. */
 ACKER_API int acker_batch_track_block(acker_batch *batch, uint64_t block, acker_text label,
                                       const uint64_t *deltas, size_t count, acker_error *error);
 /* Ack a processed message; emitted are the ids of all messages that it caused. */
@@ -190,8 +190,9 @@ ACKER_API int acker_track(acker_client *client, const char *task, acker_text sou
 ACKER_API int acker_track_on(acker_client *client, const char *task, acker_text source_id,
                              const char *edge, uint64_t *anchor, uint64_t *ids, size_t count,
                              acker_error *error);
-/* Begin a block of trees, and wait until it is applied. The block's number is derived from task and
- * label, so use another label for each attempt. */
+/* Begin a block of trees, and wait until it is applied. The block's number is derived from the salt
+ * of the namespace, task and label: a program that runs again tracks the same block. Use another
+ * label for each attempt. */
 ACKER_API int acker_track_block(acker_client *client, const char *task, acker_text label,
                                 const uint64_t *deltas, size_t count, uint64_t *block,
                                 acker_error *error);
@@ -232,8 +233,8 @@ typedef struct acker_tree {
     int failed;
     char task[65];       /* "" if the tree was not tracked yet */
     char source_id[256]; /* for a tree in a block, the block's label */
-    char why[256];
-    int64_t idle_ms; /* since its last row; in a block, the block's last, to within a tick */
+    char why[256];       /* of a tree that failed before it was tracked; otherwise "" */
+    int64_t idle_ms;     /* since its last row; in a block, the block's last, to within a tick */
 } acker_tree;
 
 /* Read the state of a tree; return 1, or 0 if the tree is not pending. */

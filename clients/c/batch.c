@@ -354,11 +354,32 @@ int acker_batch_track(acker_batch *batch, uint64_t anchor, acker_text source_id,
     return 0;
 }
 
-int acker_batch_track_block(acker_batch *batch, uint64_t number, acker_text label,
-                            const uint64_t *deltas, size_t count, acker_error *error) {
-    if (needs_task(batch, error) || acker_check_text("label", label, 1, error)) return -1;
-    if (number > BLOCK_MAX) {
-        return refuse("a block is a number from 0 to 2^50-1, not %llu", (unsigned long long)number);
+/* Return the number of digits of the number at the end of a text: at most `most`, without leading
+ * zeros; 0 if there is none. */
+static size_t number_at_end(const char *text, size_t size, size_t most) {
+    size_t at = size;
+    while (at && text[at - 1] >= '0' && text[at - 1] <= '9') at--;
+    return size - at > most || (size - at > 1 && text[at] == '0') ? 0 : size - at;
+}
+
+/* Return whether a label ends in @ and a number, perhaps followed by ~ and the number of an
+ * attempt: the slots of such a block of Spark are consecutive records. */
+static bool of_spark(acker_text label) {
+    const char *text = label.data;
+    size_t size = label.size, count = number_at_end(text, size, 10);
+    if (count && count < size && text[size - count - 1] == '~' && text[size - count] != '0') {
+        size -= count + 1;
+    }
+    count = number_at_end(text, size, 19);
+    return count && count < size && text[size - count - 1] == '@';
+}
+
+int acker_check_block(acker_text label, const uint64_t *deltas, size_t count, acker_error *error) {
+    if (acker_check_text("label", label, 1, error)) return -1;
+    if (of_spark(label)) {
+        return refuse("label '%.*s' ends in @ and a number, as only labels of Spark do; use "
+                      "another",
+                      (int)label.size, label.data);
     }
     if (count < 1 || count > MAX_SLOTS) {
         return refuse("a block has 1 to %d trees, not %zu", MAX_SLOTS, count);
@@ -368,6 +389,15 @@ int acker_batch_track_block(acker_batch *batch, uint64_t number, acker_text labe
             return refuse("a delta is a number from 0 to 2^63-1, not %llu",
                           (unsigned long long)deltas[i]);
         }
+    }
+    return 0;
+}
+
+int acker_batch_track_block(acker_batch *batch, uint64_t number, acker_text label,
+                            const uint64_t *deltas, size_t count, acker_error *error) {
+    if (needs_task(batch, error) || acker_check_block(label, deltas, count, error)) return -1;
+    if (number > BLOCK_MAX) {
+        return refuse("a block is a number from 0 to 2^50-1, not %llu", (unsigned long long)number);
     }
     if (find_block(batch, number)) {
         return refuse("block %llu is tracked twice; use another number for each attempt",
@@ -532,7 +562,7 @@ static uint8_t *put_slot(uint8_t *to, unsigned slot) {
     return to + 2;
 }
 
-/* Write the six arguments of a block from `to` on; return where they end. */
+/* Write the seven arguments of a block from `to` on; return where they end. */
 static uint8_t *pack_block(part *part, const acker_batch *batch, const rows_of_block *its,
                            uint8_t *to) {
     uint8_t *flags = to, *header = to + 9, *slots, *deltas, *failed;
@@ -582,6 +612,7 @@ static uint8_t *pack_block(part *part, const acker_batch *batch, const rows_of_b
     argument(part, flags, 1);
     argument(part, to + 1, 8);
     argument(part, header, (size_t)(slots - header));
+    argument(part, "", 0); /* present: each slot holds a tree */
     argument(part, slots, (size_t)(deltas - slots));
     argument(part, deltas, (size_t)(failed - deltas));
     argument(part, failed, (size_t)(end - failed));
@@ -601,7 +632,7 @@ static size_t pack_blocks(part *parts, const acker_batch *batch, unsigned shard,
             size += blocks[to++]->size;
         }
         part *its = &parts[made++];
-        begin_part(its, true, shard, 6 * (to - from), to - from);
+        begin_part(its, true, shard, 7 * (to - from), to - from);
         uint8_t *at = acker_alloc(size);
         its->data = (char *)at;
         for (; from < to; from++) at = pack_block(its, batch, blocks[from], at);

@@ -178,6 +178,19 @@ static int track(const json *asked) {
     return done;
 }
 
+static int track_block(const json *asked) {
+    uint64_t *deltas, block;
+    size_t count;
+    int done = ids_of(acker_json_get(asked, "deltas"), &deltas, &count);
+    if (!done) {
+        done = acker_track_block(client, text_of(asked, "task").data, text_of(asked, "label"),
+                                 deltas, count, &block, &error);
+    }
+    if (!done) printf("{\"block\": \"%llu\"}", (unsigned long long)block);
+    free(deltas);
+    return done;
+}
+
 static int work(const json *asked) {
     const json *inputs = acker_json_get(asked, "inputs"), *emit = acker_json_get(asked, "emit");
     const json *edges = acker_json_get(asked, "edges"), *keys = acker_json_get(asked, "keys");
@@ -301,6 +314,7 @@ static int serve(const json *asked) {
     if (!strcmp(op, "take")) return outcomes(asked, true);
     if (!strcmp(op, "show")) return show(asked);
     if (!strcmp(op, "track")) return track(asked);
+    if (!strcmp(op, "track_block")) return track_block(asked);
     if (!strcmp(op, "work")) return work(asked);
     if (!strcmp(op, "bench")) return bench(asked);
     int done = !strcmp(op, "connect") ? connect_to(asked)

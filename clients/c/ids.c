@@ -38,29 +38,6 @@ int acker_new_anchor(uint64_t *anchor, acker_error *error) {
     return draw(anchor, 1, ANCHOR_MAX, error);
 }
 
-/* Return the first 8 bytes of the SHA-256 of some texts, each after its length. */
-static uint64_t hash(const acker_text *parts, size_t count) {
-    const char **data = acker_alloc(2 * count * sizeof *data);
-    size_t *sizes = acker_alloc(2 * count * sizeof *sizes);
-    char (*heads)[24] = acker_alloc(count * sizeof *heads);
-    uint8_t digest[32];
-    for (size_t i = 0; i < count; i++) {
-        sizes[2 * i] = (size_t)snprintf(heads[i], sizeof *heads, "%zu:", parts[i].size);
-        data[2 * i] = heads[i];
-        data[2 * i + 1] = parts[i].data;
-        sizes[2 * i + 1] = parts[i].size;
-    }
-    acker_sha256(data, sizes, 2 * count, digest);
-    free(data);
-    free(sizes);
-    free(heads);
-    return acker_get64((char *)digest);
-}
-
-uint64_t acker_block_number(const acker_text *identity, size_t count) {
-    return hash(identity, count) >> 14;
-}
-
 /* --- Edges --- */
 
 int acker_read_edges(acker_text names, edge_list *found) {
@@ -117,16 +94,46 @@ int acker_draw(const id_maker *its, uint64_t *ids, size_t count, acker_error *er
 
 /* --- Derived ids --- */
 
+/* Return the first 8 bytes of the SHA-256 of some texts, each after its length. */
+static uint64_t hash(const acker_text *parts, size_t count) {
+    const char **data = acker_alloc(2 * count * sizeof *data);
+    size_t *sizes = acker_alloc(2 * count * sizeof *sizes);
+    char (*heads)[24] = acker_alloc(count * sizeof *heads);
+    uint8_t digest[32];
+    for (size_t i = 0; i < count; i++) {
+        sizes[2 * i] = (size_t)snprintf(heads[i], sizeof *heads, "%zu:", parts[i].size);
+        data[2 * i] = heads[i];
+        data[2 * i + 1] = parts[i].data;
+        sizes[2 * i + 1] = parts[i].size;
+    }
+    acker_sha256(data, sizes, 2 * count, digest);
+    free(data);
+    free(sizes);
+    free(heads);
+    return acker_get64((char *)digest);
+}
+
 static int by_bytes(const void *a, const void *b) {
     return strcmp(((const acker_text *)a)->data, ((const acker_text *)b)->data);
+}
+
+static int needs_salt(const id_maker *its, acker_error *error) {
+    if (*its->salt) return 0;
+    return acker_say(error, "SCHEMA", "the namespace has no salt, so no id can be derived");
+}
+
+int acker_derive_block(const id_maker *its, acker_text task, acker_text label, uint64_t *block,
+                       acker_error *error) {
+    acker_text parts[4] = {acker_str(its->salt), acker_str("block"), task, label};
+    if (needs_salt(its, error)) return -1;
+    *block = hash(parts, 4) >> 14;
+    return 0;
 }
 
 int acker_derive(const id_maker *its, acker_text key, unsigned n, const acker_text *inputs,
                  size_t count, uint64_t *ids, acker_error *error) {
     char number[12];
-    if (!*its->salt) {
-        return acker_say(error, "SCHEMA", "the namespace has no salt, so no id can be derived");
-    }
+    if (needs_salt(its, error)) return -1;
     snprintf(number, sizeof number, "%u", n);
     acker_text *parts = acker_alloc((count + 5) * sizeof *parts);
     parts[0] = acker_str(its->salt);

@@ -123,10 +123,15 @@ int acker_draw(const id_maker *its, uint64_t *ids, size_t count, acker_error *er
  * or higher if the ids cancelled. */
 int acker_derive(const id_maker *its, acker_text key, unsigned n, const acker_text *inputs,
                  size_t count, uint64_t *ids, acker_error *error);
+/* Derive the number of a block. */
+int acker_derive_block(const id_maker *its, acker_text task, acker_text label, uint64_t *block,
+                       acker_error *error);
 void acker_id_maker_free(id_maker *its);
 int acker_check_name(const char *kind, const char *name, size_t size, acker_error *error);
 int acker_check_text(const char *kind, acker_text text, size_t least, acker_error *error);
 acker_text acker_clip(acker_text words, char *to);
+/* Check the label and the deltas of a block. */
+int acker_check_block(acker_text label, const uint64_t *deltas, size_t count, acker_error *error);
 int acker_check_anchor(uint64_t anchor, acker_error *error);
 int acker_xor(const uint64_t *ids, size_t count, uint64_t *delta, acker_error *error);
 int acker_whole(uint64_t tuple, const uint64_t *ids, size_t count, uint64_t *delta,

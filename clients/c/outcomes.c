@@ -105,23 +105,31 @@ static int read_loose(list *all, const redisReply *fields, const json *rows, ack
     return 0;
 }
 
-/* Set the places, from 1, of the slots that a field names. */
-static int mark(const redisReply *fields, const char *name, uint16_t *places, acker_error *error) {
-    acker_text text = field(fields, name);
-    memset(places, 0, (MAX_SLOTS + 1) * sizeof *places);
-    if (!text.data) return 0;
-    json *slots = acker_json(text.data, text.size);
-    int done = slots ? 0 : spoilt(error);
-    for (size_t i = 0; !done && i < slots->count; i++) {
-        long slot = slots->items[i].text.data ? strtol(slots->items[i].text.data, NULL, 10) : -1;
-        if (slot < 0 || slot >= MAX_SLOTS) {
-            done = spoilt(error);
-        } else {
-            places[slot] = (uint16_t)(i + 1);
-        }
+/* --- Bitmaps of the slots of a block: bit 7 of byte 0 is slot 0 --- */
+
+static bool has(const void *bitmap, size_t slot) {
+    return ((const uint8_t *)bitmap)[slot / 8] >> (7 - slot % 8) & 1;
+}
+
+/* Return whether some bytes are the bitmap of a block: the bits after its last slot are 0. */
+static bool fits(const void *bitmap, size_t size, size_t slots) {
+    if (slots < 1 || size != (slots + 7) / 8) return false;
+    for (size_t slot = slots; slot < 8 * size; slot++) {
+        if (has(bitmap, slot)) return false;
     }
-    acker_json_free(slots);
-    return done;
+    return true;
+}
+
+/* Parse a bitmap in hex; return whether it is one. */
+static bool read_bitmap(acker_text text, size_t slots, uint8_t *bitmap) {
+    static const char digits[] = "0123456789abcdef";
+    if (text.size != 2 * ((slots + 7) / 8)) return false;
+    for (size_t i = 0; i < text.size; i++) {
+        const char *digit = text.data[i] ? strchr(digits, text.data[i]) : NULL;
+        if (!digit) return false;
+        bitmap[i / 2] = (uint8_t)(bitmap[i / 2] << 4 | (digit - digits));
+    }
+    return fits(bitmap, text.size / 2, slots);
 }
 
 static int read_block(list *all, const redisReply *fields, const json *rows, acker_error *error) {
@@ -145,29 +153,40 @@ static int read_block(list *all, const redisReply *fields, const json *rows, ack
         }
         return 0;
     }
-    uint16_t failed[MAX_SLOTS + 1], nacked[MAX_SLOTS + 1];
+    uint8_t failed[MAX_SLOTS / 8 + 1] = {0}, nacked[MAX_SLOTS / 8 + 1] = {0};
+    uint8_t present[MAX_SLOTS / 8 + 1];
     bool mixed = !strcmp(verdict, "mixed");
     acker_text slots = field(fields, "slots"), residuals = field(fields, "residuals");
     acker_text cause = field(fields, "cause"), idle = field(fields, "idle");
-    long count = slots.data ? strtol(slots.data, NULL, 10) : -1;
-    if (count < 0 || count > MAX_SLOTS) return spoilt(error);
-    if (mark(fields, "failed", failed, error) || mark(fields, "nacked", nacked, error)) return -1;
+    acker_text before = field(fields, "failed"), held = field(fields, "present");
+    long count = slots.data ? strtol(slots.data, NULL, 10) : 0;
+    if (count < 1 || count > MAX_SLOTS) return spoilt(error);
+    memset(present, 0xff, sizeof present);
+    if ((before.size && !read_bitmap(before, (size_t)count, failed)) ||
+        (held.size && !read_bitmap(held, (size_t)count, present)) ||
+        (mixed && (!read_bitmap(field(fields, "nacked"), (size_t)count, nacked) || !cause.data ||
+                   !idle.data))) {
+        return spoilt(error);
+    }
+    size_t at = 0;
     for (unsigned slot = 0; slot < (unsigned)count; slot++) {
-        if (failed[slot]) continue;
-        if (mixed) verdict = nacked[slot] ? "nack" : "ack";
-        if (mixed) reason = nacked[slot] ? "expired" : "completed";
+        bool expired = has(nacked, slot);
+        uint64_t residual = 0;
+        if (expired) {
+            if (residuals.size < at + 16) return spoilt(error);
+            acker_text digits = {residuals.data + at, 16};
+            if (!hex(digits, &residual)) return spoilt(error);
+            at += 16;
+        }
+        if (has(failed, slot) || !has(present, slot)) continue; /* nacked before, or no tree */
+        if (mixed) verdict = expired ? "nack" : "ack";
+        if (mixed) reason = expired ? "expired" : "completed";
         acker_outcome *one = another(all, verdict, reason, acker_block_anchor(number, slot));
         one->source_id = label;
         one->age_ms = atoll(age.data);
-        if (!mixed || !nacked[slot]) continue;
-        size_t at = 16 * (nacked[slot] - 1u);
-        if (residuals.size < at + 16 || !cause.data || !idle.data) return spoilt(error);
-        acker_text digits = {residuals.data + at, 16};
-        uint64_t residual;
-        if (!hex(digits, &residual)) return spoilt(error);
-        set_expired(all, one, cause.data, residual, atoll(idle.data));
+        if (expired) set_expired(all, one, cause.data, residual, atoll(idle.data));
     }
-    return 0;
+    return mixed && at != residuals.size ? spoilt(error) : 0;
 }
 
 /* Parse one entry of a reply, and take ownership of it. */
@@ -193,8 +212,14 @@ static int read_entry(list *all, unsigned shard, redisReply **from, acker_error 
         (rows.data && !its->rows)) {
         return spoilt(error);
     }
-    return field(fields, "block").data ? read_block(all, fields, its->rows, error)
-                                       : read_loose(all, fields, its->rows, error);
+    size_t before = all->size;
+    int done = field(fields, "block").data ? read_block(all, fields, its->rows, error)
+                                           : read_loose(all, fields, its->rows, error);
+    if (done) return -1;
+    /* If a bitmap is lost, there are more verdicts: acks of trees that failed before, or do not
+     * exist. */
+    acker_text n = field(fields, "n");
+    return n.data && strtoull(n.data, NULL, 10) == all->size - before ? 0 : spoilt(error);
 }
 
 void acker_outcomes_free(acker_outcomes *outcomes) {
@@ -338,19 +363,17 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     }
     copy(tree->source_id, sizeof tree->source_id, text, size - head - task);
     const redisReply *sums = reply->element[3], *failed = reply->element[4],
-                     *why = reply->element[5];
-    size_t slot = anchor & 0xfff;
-    if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_ARRAY ||
-        why->type != REDIS_REPLY_STRING) {
+                     *present = reply->element[5];
+    size_t slot = anchor & 0xfff, slots = sums->type == REDIS_REPLY_STRING ? sums->len / 8 : 0;
+    if (slots < 1 || failed->type != REDIS_REPLY_STRING || present->type != REDIS_REPLY_STRING ||
+        (failed->len && !fits(failed->str, failed->len, slots)) ||
+        (present->len && !fits(present->str, present->len, slots))) {
         return spoilt(error);
     }
-    if (8 * slot + 8 > sums->len) return 0; /* the block has no such slot */
+    /* The block has no such slot, or it holds no tree. */
+    if (slot >= slots || (present->len && !has(present->str, slot))) return 0;
     tree->checksum = acker_get64(sums->str + 8 * slot) & TUPLE_MAX;
-    for (size_t i = 0; i < failed->elements; i++) {
-        const redisReply *one = failed->element[i];
-        if (one->type == REDIS_REPLY_STRING && (size_t)atol(one->str) == slot) tree->failed = 1;
-    }
-    copy(tree->why, sizeof tree->why, why->str, why->len);
+    tree->failed = failed->len && has(failed->str, slot);
     return 1;
 }
 

@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4): for derived ids, the numbers of blocks, and the digests of batches. */
+/* SHA-256 (FIPS 180-4): for derived ids and the digests of batches. */
 #include "internal.h"
 
 typedef struct sha {

@@ -52,7 +52,7 @@ static void status(char *to) {
 }
 
 static bool serve(FILE *in, int fd) {
-    char line[64], reply[512] = APPLIED, *words[64];
+    char line[64], reply[1024] = APPLIED, *words[64];
     size_t sizes[64], count;
     if (!fgets(line, sizeof line, in)) return false;
     count = (size_t)atoi(line + 1);
@@ -75,7 +75,8 @@ static bool serve(FILE *in, int fd) {
         }
         fclose(all);
         snprintf(came[sent_count].command, sizeof came->command, "%s", words[0]);
-        snprintf(came[sent_count++].key, sizeof came->key, "%s", words[3]);
+        snprintf(came[sent_count++].key, sizeof came->key, "%s",
+                 count > 3 ? words[3] : "");
         if (answers && *answers) {
             const char *next = *answers++;
             go_on = strcmp(next, DROP) != 0;
@@ -430,10 +431,132 @@ static void unlisted_edge_is_warned_of_once(void) {
     acker_close(client);
 }
 
-static void numbers_of_blocks(void) {
-    acker_text identity[2] = {acker_str("shop"), acker_str("page 1")};
-    /* The clients for Go and Node derive the same number. */
-    CHECK(acker_block_number(identity, 2) == UINT64_C(12104666997411));
+/* The Python client derives the same number. */
+static void number_of_a_block_is_derived_from_the_salt(void) {
+    acker_client *client = begin(NULL, -1, 1);
+    const uint64_t deltas[2] = {40, 0};
+    uint64_t block;
+    CHECK(!acker_track_block(client, "shop", acker_str("page №2"), deltas, 2, &block, NULL));
+    CHECK(block == UINT64_C(1073372542196772) && sent_count == 1);
+    acker_close(client);
+}
+
+static void label_of_spark_is_refused(void) {
+    static const char *const ours[] = {"p@",     "p@01",   "p@7~0",  "p@7~", "p@7 ",
+                                       "p7",     "p@-1",   "p@7~01", "7",    "p@7~12345678901",
+                                       "p@12345678901234567890"};
+    static const char *const theirs[] = {"orders/3@1000", "@0", "p@7~2", "a@b@0",
+                                         "ü@9223372036854775807~9999999999"};
+    acker_client *client = begin(NULL, -1, 1);
+    acker_batch *batch = acker_batch_new("shop", NULL);
+    const uint64_t delta = 40;
+    uint64_t block;
+    acker_error error;
+    int before = connections;
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
+        CHECK(acker_track_block(client, "shop", acker_str(theirs[i]), &delta, 1, &block, &error) &&
+              !strcmp(error.code, "REFUSED"));
+    }
+    CHECK(connections == before);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+        CHECK(!acker_batch_track_block(batch, i, acker_str(ours[i]), &delta, 1, NULL));
+    }
+    acker_batch_free(batch);
+    acker_close(client);
+}
+
+/* Write the reply of XRANGE: the entry of a block with ten slots, with other text in a field, or
+ * without it if the text is NULL. Slot 1 failed before, slots 2 to 7 hold no tree, slots 0 and 9
+ * expired, slot 8 is complete. */
+static void entry_of_a_block(char *to, const char *name, const char *text) {
+    static const char *const fields[][2] = {
+        {"verdict", "mixed"}, {"reason", "expired"}, {"n", "3"},
+        {"label", "page"},    {"age", "9"},          {"cause", "idle"},
+        {"idle", "5"},        {"slots", "10"},       {"nacked", "8040"},
+        {"failed", "4000"},   {"present", "c0c0"},   {"block", "0000000000001"},
+        {"residuals", "00000000000000280000000000000029"}};
+    char body[900] = "";
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const char *field = fields[i][0], *value = strcmp(field, name) ? fields[i][1] : text;
+        if (!value) continue;
+        at += (size_t)sprintf(body + at, "$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(field), field,
+                              strlen(value), value);
+        count += 2;
+    }
+    sprintf(to, "*1\r\n*2\r\n$3\r\n1-0\r\n*%zu\r\n%s", count, body);
+}
+
+static void entry_of_a_partial_block_is_expanded(void) {
+    char entry[1000];
+    const char *const planned[] = {entry, "$1\r\n1\r\n", NULL};
+    entry_of_a_block(entry, "", "");
+    acker_client *client = begin(planned, -1, 1);
+    acker_outcomes *found = acker_read(client, "shop", 16, NULL);
+    CHECK(found && found->count == 3);
+    for (size_t i = 0; found && i < 3; i++) {
+        const acker_outcome *one = &found->outcomes[i];
+        CHECK(one->anchor == acker_block_anchor(1, i ? 7 + (unsigned)i : 0));
+        CHECK(!strcmp(one->verdict, i == 1 ? "ack" : "nack"));
+        CHECK(one->residual == (i == 0 ? 40u : i == 1 ? 0u : 41u));
+        CHECK(one->idle_ms == (i == 1 ? 0 : 5));
+    }
+    acker_outcomes_free(found);
+    acker_close(client);
+}
+
+/* Otherwise slots that failed or expired, or that hold no tree, would be acked. */
+static void malformed_entry_of_a_block_is_an_error(void) {
+    static const char *const wrong[][2] = {
+        {"failed", "4"},     {"failed", "40"},     {"failed", "400"},    {"failed", "400000"},
+        {"failed", "4g00"},  {"failed", "+400"},   {"failed", "4001"},   {"failed", ""},
+        {"failed", NULL},    {"nacked", ""},       {"nacked", "80"},     {"nacked", "804000"},
+        {"nacked", "80g0"},  {"nacked", "8041"},   {"nacked", NULL},     {"present", ""},
+        {"present", "c0"},   {"present", "c0c"},   {"present", "c0c1"},  {"present", "c0c000"},
+        {"present", NULL},   {"residuals", ""},    {"residuals", NULL},  {"slots", "0"},
+        {"slots", "-1"},     {"slots", "8"},       {"slots", "17"},      {"slots", "4096"},
+        {"slots", NULL},     {"idle", NULL},       {"n", "2"},           {"n", "4"},
+        {"n", ""},           {"n", NULL},
+        {"residuals", "0000000000000028000000000000002900"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char entry[1000];
+        const char *const planned[] = {entry, "$1\r\n1\r\n", NULL};
+        acker_error error = {"", ""};
+        entry_of_a_block(entry, wrong[i][0], wrong[i][1]);
+        acker_client *client = begin(planned, -1, 1);
+        acker_outcomes *found = acker_read(client, "shop", 16, &error);
+        if (found || strcmp(error.code, "REDIS")) {
+            failures++;
+            fprintf(stderr, "%s %s was read, %s\n", wrong[i][0], wrong[i][1], error.words);
+        }
+        acker_outcomes_free(found);
+        acker_close(client);
+    }
+}
+
+/* The state of slot 1 or 2 of a block with three slots. */
+static int shown(unsigned slot, const char *failed, const char *present, acker_tree *tree) {
+    char reply[300];
+    const char *const planned[] = {reply, NULL};
+    sprintf(reply,
+            "*6\r\n:9\r\n:0\r\n$27\r\naaaaaaaaaaaaaaaaaaaaa\001tpage\r\n$24\r\n"
+            "aaaaaaaabbbbbbbbcccccccc\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+            strlen(failed), failed, strlen(present), present);
+    acker_client *client = begin(planned, -1, 1);
+    int found = acker_show(client, acker_block_anchor(1, slot), tree, NULL);
+    acker_close(client);
+    return found;
+}
+
+static void show_reads_the_bitmaps_of_a_block(void) {
+    acker_tree tree;
+    CHECK(shown(1, "", "", &tree) == 1 && !tree.failed && !strcmp(tree.source_id, "page"));
+    CHECK(shown(1, "\x40", "", &tree) == 1 && tree.failed && !*tree.why);
+    CHECK(shown(2, "\x40", "", &tree) == 1 && !tree.failed);
+    CHECK(shown(1, "", "\x40", &tree) == 1 && shown(2, "", "\x40", &tree) == 0);
+    CHECK(shown(3, "", "", &tree) == 0);
+    CHECK(shown(1, "\x41", "", &tree) == -1 && shown(1, "@@", "", &tree) == -1);
+    CHECK(shown(1, "", "\x41", &tree) == -1 && shown(1, "", "@@", &tree) == -1);
 }
 
 int main(void) {
@@ -461,7 +584,11 @@ int main(void) {
     sha256_of_the_examples_of_the_standard();
     derived_ids_depend_on_key_and_inputs();
     unlisted_edge_is_warned_of_once();
-    numbers_of_blocks();
+    number_of_a_block_is_derived_from_the_salt();
+    label_of_spark_is_refused();
+    entry_of_a_partial_block_is_expanded();
+    malformed_entry_of_a_block_is_an_error();
+    show_reads_the_bitmaps_of_a_block();
     for (size_t i = 0; i < sent_count; i++) free(came[i].data);
     if (!failures) puts("ok");
     return failures != 0;

@@ -62,11 +62,16 @@ int acker_track_on(acker_client *client, const char *task, acker_text source_id,
 
 int acker_track_block(acker_client *client, const char *task, acker_text label,
                       const uint64_t *deltas, size_t count, uint64_t *block, acker_error *error) {
-    acker_batch *batch = acker_batch_new(task, error);
+    acker_text source = acker_str(task ? task : "");
     acker_applied applied;
-    if (!batch) return -1;
-    acker_text identity[2] = {acker_str(task ? task : ""), label};
-    *block = acker_block_number(identity, 2);
+    /* Refuse invalid input before the configuration is read. */
+    if (acker_check_name("task", source.data, source.size, error) ||
+        acker_check_block(label, deltas, count, error)) {
+        return -1;
+    }
+    id_maker *maker = acker_ids(client, error);
+    if (!maker || acker_derive_block(maker, source, label, block, error)) return -1;
+    acker_batch *batch = acker_batch_new(task, error);
     int done = acker_batch_track_block(batch, *block, label, deltas, count, error);
     if (!done) done = acker_apply(client, batch, &applied, error);
     if (!done) {

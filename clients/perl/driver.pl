@@ -75,6 +75,10 @@ my %ops = (
         my ($request) = @_;
         return { emitted => $acker->track(@$request{qw(task source_id emit)}, edge => $request->{edge})->{ids} };
     },
+    track_block => sub {
+        my ($request) = @_;
+        return { block => '' . $acker->track_block(@$request{qw(task label deltas)}) };
+    },
     work => sub {
         my ($request) = @_;
         my $message = $acker->process(@{ $request->{inputs} });

@@ -9,7 +9,8 @@ use Digest::SHA ();
 use File::Basename ();
 use JSON::PP ();
 use Time::HiRes ();
-use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of check_anchor check_name check_row ANCHOR_MAX);
+use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_label check_name
+  check_row ANCHOR_MAX);
 use Acker::Redis::Ids ();
 use Acker::Redis::Message ();
 
@@ -100,15 +101,22 @@ sub track {
 }
 
 sub track_block {
-    my ($self, $task, $label, $deltas, $block) = @_;
-    my $batch = Acker::Redis::Batch->new($task);
-    my $number = $batch->track_block($label, $deltas, $block);
-    my $applied = $self->apply($batch);
+    my ($self, $task, $label, $deltas) = @_;
+    my $number = $self->block_number($task, $label);
+    my $applied = $self->apply(Acker::Redis::Batch->new($task)->track_block($label, $deltas, $number));
     # The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
     my $missing = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
     return $number if !$missing && !@{ $applied->{rejected_blocks} };
     die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or an earlier block "
           . 'of this number is expiring; the source gets the nack, do not emit its messages');
+}
+
+# Return the number of a block, derived from its task and label: a source that runs again tracks the same block.
+sub block_number {
+    my ($self, $task, $label) = @_;
+    check_name('task', $task);
+    check_label($label);
+    return $self->_maker->block($task, $label);
 }
 
 # Return random tuple ids for the rows that a program makes itself.
@@ -181,7 +189,7 @@ sub read {
     for my $shard (0 .. $shards - 1) {
         my $stream = $self->_prefix($shard) . ":outcomes:$task";
         my $found = $self->_ask($shard, xrange => $stream, '-', '+', 'COUNT', $count // MAX_ENTRIES);
-        push @entries, map { { shard => $shard, id => $_->[0], outcomes => _outcomes($maker, @{ $_->[1] }) } } @$found;
+        push @entries, map { _entry($maker, $shard, @$_) } @$found;
     }
     return @entries;
 }
@@ -209,30 +217,55 @@ sub show {
     my $anchor = check_anchor($given);
     $self->_check_process;
     my $shard = shard_of($anchor, $self->_config->{shards});
-    my ($now, $age, $record, $checksums, $failed, $why) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
+    my ($now, $age, $record, @block) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
     return undef if !defined $record;
-    my $in_block = $anchor > ANCHOR_MAX;
-    # Of a header: first seen, last row, flags, slots, digest, task, label.
-    my ($checksum, $flags, $first, $since, $task, $text) = $in_block
-      ? (undef, undef, (unpack 'a6 N C n a8 C/a a*', $record)[ 0, 1, 5, 6 ])
-      : unpack 'Q> C a6 N C/a a*', $record;
-    my $idle_ms = $now - unpack('Q>', "\0\0$first") - $since;
-    my %tree = (age => 0 + $age, idle_ms => $idle_ms < 0 ? 0 : $idle_ms, task => $task);
-    if (!$in_block) {
-        $text =~ s/\\(["\\])/$1/g;    # records hold JSON-escaped texts
-        $text = _text($text);
-        my @texts = length $task ? ($text, '') : ('', $text);
-        return { %tree, checksum => $checksum, failed => $flags & 1, source_id => $texts[0], why => $texts[1] };
-    }
+    return $anchor > ANCHOR_MAX ? _tree_in_block($anchor, $now, $age, $record, @block) : _tree($now, $age, $record);
+}
+
+sub _tree {
+    my ($now, $age, $record) = @_;
+    my ($checksum, $flags, $first, $since, $task, $text) = unpack 'Q> C a6 N C/a a*', $record;
+    $text =~ s/\\(["\\])/$1/g;    # records hold JSON-escaped texts
+    $text = _text($text);
+    my @texts = length $task ? ($text, '') : ('', $text);
+    return { idle_ms => _idle_ms($now, $first, $since), age => 0 + $age, task => $task, checksum => $checksum,
+        failed => $flags & 1, source_id => $texts[0], why => $texts[1] };
+}
+
+# Return undef if the slot holds no tree. The header has: first seen, last row, flags, slots, digest, task, label.
+sub _tree_in_block {
+    my ($anchor, $now, $age, $header, $sums, $failed, $present) = @_;
+    my ($first, $since, $flags, $count, undef, $task, $label) = unpack 'a6 N C n a8 C/a a*', $header;
     my $slot = $anchor & 4095;
-    return undef if length($checksums // '') < 8 * $slot + 8;
-    return {
-        %tree,
-        checksum  => unpack('Q>', substr $checksums, 8 * $slot, 8),
-        failed    => (grep { $_ == $slot } @$failed) ? 1 : 0,
-        source_id => _text($text),
-        why       => _text($why // ''),
-    };
+    my $failures = length $failed ? slots_of($failed, $count) : [];
+    my $held = length $present ? slots_of($present, $count) : [ 0 .. $count - 1 ];
+    _malformed("the block of anchor $anchor")
+      if length($sums // '') != 8 * $count || !($flags & 2) != !length $present || !$failures || !$held;
+    return undef if !grep { $_ == $slot } @$held;
+    return { idle_ms => _idle_ms($now, $first, $since), age => 0 + $age, task => $task, source_id => _text($label),
+        checksum => unpack('Q>', substr $sums, 8 * $slot, 8), failed => (grep { $_ == $slot } @$failures) ? 1 : 0,
+        why => '' };    # its verdict has the why
+}
+
+# Return the time since the last row; $first is the 6 bytes of the time of the first row, $since the ms after it.
+sub _idle_ms {
+    my ($now, $first, $since) = @_;
+    my $idle_ms = $now - unpack('Q>', "\0\0$first") - $since;
+    return $idle_ms < 0 ? 0 : $idle_ms;
+}
+
+sub _malformed {
+    die Acker::Redis::Error->new(SCHEMA => "$_[0]: another version wrote it, or it was tampered with");
+}
+
+# Return an entry of a stream.
+sub _entry {
+    my ($maker, $shard, $id, $fields) = @_;
+    my %entry = @$fields;
+    my $outcomes = _outcomes($maker, %entry);
+    my $n = $entry{n} // '';
+    _malformed("entry $id holds " . @$outcomes . " verdicts, not '$n'") if $n ne @$outcomes;
+    return { shard => $shard, id => $id, outcomes => $outcomes };
 }
 
 # Return the outcomes of an entry of a stream, one for each tree; those of a block by slot.
@@ -261,17 +294,37 @@ sub _outcomes {
         return $one->($said, $because, block_anchor($block, $slot), $label, 0 + $entry{age}, @more);
     };
     return [ map { $of->($_->[0], $verdict, $reason, $_->[1]) } @{ $JSON->decode($entry{rows}) } ] if $entry{rows};
-    my %failed = map { $_ => 1 } @{ $JSON->decode($entry{failed} // '[]') };
-    my %nacked;
-    @nacked{ @{ $JSON->decode($entry{nacked} // '[]') } } = unpack '(a16)*', $entry{residuals} // '';
+    my $count = ($entry{slots} // '') =~ /\A([1-9][0-9]{0,3})\z/ ? $1 : 0;
+    my $present = exists $entry{present} ? _bitmap(\%entry, 'present', $count) : [ 0 .. $count - 1 ];
+    my %failed = map { $_ => 1 } length($entry{failed} // '') ? @{ _bitmap(\%entry, 'failed', $count) } : ();
+    my $residuals = $verdict eq 'mixed' ? _residuals(\%entry, $count) : {};
     my @found;
-    for my $slot (grep { !$failed{$_} } 0 .. $entry{slots} - 1) {
+    for my $slot (grep { !$failed{$_} } @$present) {
         push @found, $of->($slot,
               $verdict ne 'mixed'    ? ($verdict, $reason, '')
-            : exists $nacked{$slot} ? ('nack', 'expired', '', $entry{cause}, $nacked{$slot}, 0 + $entry{idle})
-            :                         ('ack', 'completed', ''));
+            : $residuals->{$slot}    ? ('nack', 'expired', '', $entry{cause}, $residuals->{$slot}, 0 + $entry{idle})
+            :                          ('ack', 'completed', ''));
     }
     return \@found;
+}
+
+# Return the residuals of an expired block, in hex, by slot.
+sub _residuals {
+    my ($entry, $count) = @_;
+    my ($nacked, $digits) = (_bitmap($entry, 'nacked', $count), $entry->{residuals} // '');
+    _malformed(@$nacked . " trees expired, with residuals '" . substr($digits, 0, 40) . q{'})
+      if length $digits != 16 * @$nacked || $digits =~ /[^0-9a-f]/;
+    my %residuals;
+    @residuals{@$nacked} = unpack '(a16)*', $digits;
+    return \%residuals;
+}
+
+# Return the slots of a bitmap in hex, in order.
+sub _bitmap {
+    my ($entry, $name, $count) = @_;
+    my $digits = $entry->{$name} // '';
+    my $slots = $digits =~ /\A(?:[0-9a-f]{2})+\z/ ? slots_of(pack('H*', $digits), $count) : undef;
+    return $slots // _malformed("bitmap $name of a block of $count slots is '" . substr($digits, 0, 40) . q{'});
 }
 
 # Return the number that 16 hex digits stand for. hex() would warn of 64-bit numbers.
@@ -631,10 +684,15 @@ Begins a tree of C<emit> first messages (default 1), and waits until it is appli
 messages travel on. Returns a reference to a hash of C<anchor>, C<ids> and C<rejected>. If C<rejected> is true, too much
 is pending: emit nothing.
 
-=item track_block(task, label, [delta, ..], number)
+=item track_block(task, label, [delta, ..])
 
-Begins a block of trees, and returns its number, which is derived from task and label by default. Dies of REJECTED if the
-block was nacked.
+Begins a block of trees, and waits until it is applied. Returns its number, which is derived from task and label: a
+program that runs again tracks the same block. A label must not end in C<@> and a number, because Spark's labels do. Dies
+of REJECTED if the block was nacked.
+
+=item block_number(task, label)
+
+Returns the number of a block, for a batch that the program makes itself.
 
 =item process(text, ..)
 
@@ -668,7 +726,8 @@ of other outcomes are C<''>, 0, 0 and an empty array.
 
 =item show(anchor)
 
-Returns a reference to a hash that describes a pending tree; undef if the tree is not pending.
+Returns a reference to a hash that describes a pending tree; undef if the tree is not pending. C<why> is that of a tree
+that failed before it was tracked.
 
 =back
 
@@ -684,7 +743,7 @@ client reads the configuration from Redis. Also: C<ack>, C<fail(why)>, C<touch>,
 
 C<new(task)>; C<track(anchor, source_id, [id, ..])>, C<track_block(label, [delta, ..], number)>, C<ack(anchor, id, [id, ..])>,
 C<fail(anchor, why, id, [id, ..])>, C<touch(anchor)>, C<add(anchor, delta, flags, why)>; C<size>, C<is_full>, C<is_empty>.
-Functions: C<new_ids(count)> (for a namespace without edges), C<new_anchor>, C<block_number>, C<block_anchor(number, slot)>.
+Functions: C<new_ids(count)> (for a namespace without edges), C<new_anchor>, C<block_anchor(number, slot)>.
 
 =head1 LICENSE
 

@@ -12,8 +12,8 @@ use Exporter 'import';
 die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsize} < 8;
 
 our $VERSION = '0.1.0';
-our @EXPORT_OK = qw(refuse new_ids new_anchor block_number block_anchor shard_of check_anchor check_id
-  check_name check_text check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
+our @EXPORT_OK = qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_id
+  check_name check_text check_label check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
 
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
@@ -88,12 +88,6 @@ sub new_ids {
 # Return a random anchor of a loose tree, 1 .. 2^62-1.
 sub new_anchor { return (new_ids(1, ANCHOR_MAX))[0] }
 
-# Return the number of a block, a hash of the given parts: the same parts give the same number.
-sub block_number {
-    my $text = join '', map { my $part = $_; utf8::encode($part); length($part) . ":$part" } @_;
-    return unpack('Q>', Digest::SHA::sha256($text)) >> 14;
-}
-
 # Return the anchor of a tree in a block.
 sub block_anchor {
     my ($block, $given) = @_;
@@ -108,6 +102,14 @@ sub _block_of { return $_[0] >> 12 & BLOCK_MAX }
 sub shard_of {
     my ($anchor, $shards) = @_;
     return ($anchor > ANCHOR_MAX ? _block_of($anchor) : $anchor) % $shards;
+}
+
+# Return the slots of a bitmap, in order: bit 7 of byte 0 is slot 0. undef if no block of $count slots has it.
+sub slots_of {
+    my ($bitmap, $count) = @_;
+    my $bits = unpack 'B*', $bitmap;
+    return undef if length $bitmap != ($count + 7) >> 3 || index($bits, '1', $count) >= 0;
+    return [ grep { substr $bits, $_, 1 } 0 .. $count - 1 ];
 }
 
 sub check_name {
@@ -129,6 +131,16 @@ sub check_text {
     my $bytes = length $data;
     refuse("a $kind has $least to 255 bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
     refuse("a $kind must not contain control characters") if $data =~ /[\x00-\x1f\x7f]/;
+    return $data;
+}
+
+# Return the UTF-8 bytes of the label of a block. Labels of Spark's blocks name consecutive records.
+sub check_label {
+    my ($label) = @_;
+    my $data = check_text('label', $label, 1);
+    refuse("label $label looks like one of Spark's, which name consecutive records: use a label that does not end in "
+          . '@ and a number')
+      if $data =~ /\@(?:0|[1-9][0-9]{0,18})(?:~[1-9][0-9]{0,9})?\z/;
     return $data;
 }
 
@@ -236,8 +248,8 @@ sub track {
 sub track_block {
     my ($self, $label, $deltas, $block) = @_;
     $self->_needs_task;
-    my $text = check_text('label', $label, 1);
-    my $number = defined $block ? check_block($block) : block_number($self->{task}, $label);
+    my $text = check_label($label);
+    my $number = check_block($block);
     refuse('deltas are a reference to an array') if ref $deltas ne 'ARRAY';
     my @values = map { check_delta($_) } @$deltas;
     refuse('a block has 1 to 4095 trees, not ' . @values) if !@values || @values > MAX_SLOTS;
@@ -251,7 +263,7 @@ sub track_block {
     $self->{texts} += length $text;
     $self->{blocks}{$number} = [ $text, \@values ];
     push @{ $self->{block_order} }, $number;
-    return $number;
+    return $self;
 }
 
 sub ack {
@@ -367,12 +379,12 @@ sub _pack_loose {
     return { script => 'apply', shard => $shard, argv => \@argv, names => \@names };
 }
 
-# Return the six arguments of a block; its rows are ordered by slot.
+# Return the seven arguments of a block; its rows are ordered by slot.
 sub _pack_block {
     my ($self, $number, $rows) = @_;
     my @changed = grep { $_->{delta} } @$rows;
     my $flags = (grep { $_->{flags} & TOUCH } @$rows) ? TOUCH : 0;
-    my ($header, $slots, @column) = ('', '');
+    my ($header, $present, $slots, @column) = ('', '', '');    # present: each slot holds a tree
     if (my $tracked = $self->{blocks}{$number}) {
         $flags |= TRACK;
         @column = @{ $tracked->[1] };
@@ -385,7 +397,7 @@ sub _pack_block {
     }
     my $failed = join '', map { pack('nC', $_->{anchor} & 4095, length $_->{why}) . $_->{why} }
       grep { $_->{flags} & FAIL } @$rows;
-    return (pack('C', $flags), pack('Q>', $number), $header, $slots, pack('Q>*', @column), $failed);
+    return (pack('C', $flags), pack('Q>', $number), $header, $present, $slots, pack('Q>*', @column), $failed);
 }
 
 # Return 16 hex digits that identify the content of a call.

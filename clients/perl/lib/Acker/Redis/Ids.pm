@@ -19,14 +19,14 @@ use constant MAX_WARNINGS => 1000;
 # collects the names that were warned of.
 sub new {
     my ($class, $edges, $salt, $unlisted) = @_;
-    my $shift = @$edges ? 64 - EDGE_BIT : 1;
     return bless {
         edges    => $edges,
         codes    => { map { $edges->[$_] => 1 << EDGE_BIT + $_ } 0 .. $#$edges },
         low      => @$edges ? (1 << EDGE_BIT) - 1 : TUPLE_MAX,
+        shift    => @$edges ? 64 - EDGE_BIT : 1,
         unlisted => $unlisted,
         # The salt is secret. No dump of the object shows the variables of a closure.
-        derive => sub { return _hash($salt, @_) >> $shift },
+        hash => sub { return _hash($salt, @_) },
     }, $class;
 }
 
@@ -77,7 +77,13 @@ sub first_messages {
 sub children {
     my ($self, $key, $attempt, @texts) = @_;
     my @parts = ('child', $key, $attempt, sort @texts);
-    return map { $self->{derive}->(@parts, $_) } @texts;
+    return map { $self->{hash}->(@parts, $_) >> $self->{shift} } @texts;
+}
+
+# Return the number of a block, which depends only on the salt, the task and the label.
+sub block {
+    my ($self, $task, $label) = @_;
+    return $self->{hash}->('block', $task, $label) >> 14;
 }
 
 # Return the first 64 bits of the SHA-256 of texts, each with its length in bytes before it.

@@ -9,8 +9,8 @@ three rules of ``lua/README.md`` unless a history breaks one of them on purpose.
 
 In every fourth history all trees are loose. In every fourth all trees are in blocks. In the others
 a share of the trees of each source is in blocks. A source collects some trees, tracks them as one
-block, and emits when the TRACK was answered; some sources do not wait. Bolts do not know about
-blocks. A bolt sends its rows for loose trees with ``apply``, and those for blocks with
+block, and emits when the TRACK was answered; some sources do not wait. In half of the blocks some
+slots are absent: they hold no tree. Bolts do not know about blocks. A bolt sends its rows for loose trees with ``apply``, and those for blocks with
 ``apply_blocks``, on one lane, in parts with consecutive numbers.
 
 The oracle checks these invariants, at every call unless a line says otherwise:
@@ -52,6 +52,8 @@ A block is a set of trees, and all of this holds for each tree. The differences 
 - A row is dropped, and counted as orphaned, if its block is not tracked or has no such slot. So a
   source that does not wait has trees that can only expire, which is not a needless nack, and early
   rows never cause a false ack. (A loose tree keeps such rows.)
+- An absent slot has no verdict; an ack of one is a false ack. A failure of an absent slot is
+  dropped, and counted as orphaned. The messages that it receives count, so its block only expires.
 - In 2, the verdict of a tree is written when its block ends: when all its trees are complete, the
   failed ones included, or when the block expires. A block that expires acks its complete trees,
   even if messages were processed three times (each row is in the checksum an odd number of times),
@@ -62,7 +64,7 @@ A block is a set of trees, and all of this holds for each tree. The differences 
 - In 4, a block is put into the newest bucket as a whole: by its TRACK, by a TOUCH of any tree (a
   FAIL does not move it), and with ``refresh`` by any row. No tick happens before the blocks that
   expire are drained.
-- In 6, admission counts all trees of a block until the block ends. A block that ends in a call
+- In 6, admission counts all slots of a block until the block ends, and the books count trees. A block that ends in a call
   makes room for the next call. A rejected block always gets its verdict, regardless of its trees.
 
 A fault relaxes the following, and only for the trees concerned:
@@ -76,8 +78,8 @@ A fault relaxes the following, and only for the trees concerned:
 - ``rerun``: a run may announce a message in a row that was refused, rolled back or drained. That is
   no message of the tree, because no source or bolt emits it here. A producer that is not
   deterministic, had emitted it, and then lost its fence to a failover or to N ticks, has tracked or
-  processed twice: it broke a rule. A block may be tracked again with one tree fewer; if that
-  request is the first to arrive, the source is notified.
+  processed twice: it broke a rule. A block may be tracked again without its last slot, or with one
+  more absent slot; if that request is the first to arrive, the source is notified.
 - ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
 - ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up.
 

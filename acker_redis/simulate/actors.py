@@ -48,20 +48,22 @@ class Source:
         """Track a block and emit the first messages of its trees."""
         world, chance = self._world, self._world.chance
         rows = [self._first_row(tree) for tree in block.trees]
-        again = FoldedBlock(block, [replace(row, after=[]) for row in rows], track=True)
-        self._deliver(rows, self._blocks_wait)
-        track = partial(self._lane.track, FoldedBlock(block, rows, track=True))
+        again = FoldedBlock(block, [replace(row, after=[]) for row in rows], block.size)
+        repeats = self._again(share=4)
+        fewer = repeats and len(rows) > 1 and chance.random() < 0.6
+        # A source with fewer trees the second time has not waited for the first reply.
+        self._deliver(rows, self._blocks_wait and not fewer)
+        track = partial(self._lane.track, FoldedBlock(block, rows, block.size))
         tick_ms = world.config.tick_ms
-        if not self._again(share=4):
+        if not repeats:
             track()
             return
         world.counts["blocks tracked again by a new lane"] += 1
-        if len(rows) > 1 and chance.random() < 0.4:
-            world.counts["blocks tracked again with a tree less"] += 1
-            del again.rows[-1]
+        if fewer:
+            self._lose_a_tree(again)
         # The second TRACK may come before the first life of the block, or while that life lasts,
         # expires or has ended.
-        when = chance.randrange(4)
+        when = chance.choice((0, 0, 0, 1, 2, 3) if fewer else (0, 1, 2, 3))
         if when == 0:
             self._late.track(again)
             world.clock.after(chance.randrange(tick_ms // 10), track)
@@ -81,6 +83,19 @@ class Source:
             world.clock.after(wait, partial(self._track_expiring, again), background=True)
         else:
             self._late.track(again)
+
+    def _lose_a_tree(self, again: FoldedBlock) -> None:
+        """Take a tree away: the last one with its slot, or any one, whose slot is then absent."""
+        world, chance = self._world, self._world.chance
+        world.counts["blocks tracked again with a tree less"] += 1
+        if chance.random() < 0.5:
+            del again.rows[-1]
+            again.size = again.rows[-1].tree.slot + 1
+            return
+        world.counts["blocks tracked again with an absent slot more"] += 1
+        # Preferably a hole: then only the bitmap of the present slots differs.
+        holes = [row for row in again.rows if not row.tree.firsts]
+        again.rows.remove(chance.choice(holes or again.rows))
 
     def _first_row(self, tree: Tree) -> FoldedRow:
         """Return the row that tracks a tree. Its first messages exist from now on."""

@@ -51,19 +51,29 @@ class FoldedRow:
 
 @dataclass(slots=True)
 class FoldedBlock:
-    """All rows of one batch for one block; a TRACK has a row for each slot."""
+    """All rows of one batch for one block; a TRACK has a row for each slot that holds a tree."""
 
     block: Block
     rows: list[FoldedRow]
-    track: bool = False
+    size: int = 0
+    """Of a TRACK: the number of slots."""
+
+    @property
+    def track(self) -> bool:
+        """Whether the rows track the block."""
+        return self.size > 0
 
     def wire(self, task: str) -> BlockRow:
         """Return the row as it is sent."""
+        number = self.block.number
         if self.track:
-            deltas = {row.tree.slot: row.delta for row in self.rows}
-            return BlockRow(self.block.number, deltas, task=task, label=self.block.label)
+            present = {row.tree.slot: row.delta for row in self.rows}
+            deltas = dict.fromkeys(range(self.size), 0) | present
+            absent = deltas.keys() - present.keys()
+            label = self.block.label
+            return BlockRow(number, deltas, task=task, label=label, absent=frozenset(absent))
         return BlockRow(
-            self.block.number,
+            number,
             {row.tree.slot: row.delta for row in self.rows if row.delta},
             {row.tree.slot: row.why for row in self.rows if row.flags & FAIL},
             any(row.flags & TOUCH for row in self.rows),
@@ -137,10 +147,7 @@ class SentBlocks:
     def changed(self, victim: int, number: int, id_: int) -> Self:
         """Return a copy in which one tree has one more message."""
         rows = _changed(self.each(), victim, number, id_)
-        folded = [
-            FoldedBlock(each.block, [next(rows) for _ in each.rows], each.track)
-            for each in self.folded
-        ]
+        folded = [replace(each, rows=[next(rows) for _ in each.rows]) for each in self.folded]
         return replace(self, folded=folded)
 
 

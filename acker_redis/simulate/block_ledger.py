@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from acker_redis.batching.batch import FAIL
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
 from acker_redis.simulate.books import Told
 from acker_redis.simulate.ledger import Ledger
 from acker_redis.simulate.records import Pending, PendingBlock
-from acker_redis.simulate.violations import Violation
+from acker_redis.simulate.violations import FALSE_ACK, Violation
 
 Verdicts = dict[int, list[Outcome]]
 
@@ -32,9 +33,10 @@ class BlockLedger(Ledger):
         for block in self.blocks_expiring.values():
             self.seen["blocks expired"] += 1
             self.seen["blocks expired in silence"] += not block.open
-            for slot in block.slots:
+            for slot in block.slots.values():
                 if not slot.failed:
                     self._drained(slot, verdicts.pop(slot.tree.anchor, []))
+            self._silent(block.row, verdicts)
         if verdicts:
             raise Violation("verdict", f"drained {verdicts}", min(verdicts))
         self.blocks_expiring = {}
@@ -67,7 +69,7 @@ class BlockLedger(Ledger):
             elif folded.track:
                 begun = self._begun(folded, row, taken, verdicts)
                 if begun:
-                    taken += len(begun.slots)
+                    taken += begun.size
                     self._goes_on(begun, row, [], verdicts)
                 else:
                     rejected.append(row.block)
@@ -86,24 +88,26 @@ class BlockLedger(Ledger):
         trees = [each.tree for each in folded.rows]
         self.counters["tracked"] += len(trees)
         self.seen["blocks tracked"] += 1
+        self.seen["blocks tracked with absent slots"] += bool(row.absent)
         for tree in trees:
             tree.tracks += 1
         if trees[0].tracks > 1:
             self.seen["blocks tracked again after their end"] += 1
         for reason, refused in (
             ("conflict", row.block in self.blocks_expiring),
-            ("overflow", taken + len(trees) > 2 * self.config.high_water),
+            ("overflow", taken + len(row.deltas) > 2 * self.config.high_water),
         ):
             if refused:
                 self.seen[f"blocks rejected, {reason}"] += 1
                 self._told_now[row.task] += len(trees)
                 for tree in trees:
                     self._expect(tree, verdicts.pop(tree.anchor, []), reason)
+                self._silent(row, verdicts)
                 return None
         place = self.begun()
-        slots = [Pending(tree, place) for tree in trees]
-        for slot, each in zip(slots, folded.rows, strict=True):
-            slot.add(each)
+        slots = {tree.slot: Pending(tree, place) for tree in trees}
+        for each in folded.rows:
+            slots[each.tree.slot].add(each)
         block = self.blocks[row.block] = PendingBlock(row, place, slots)
         return block
 
@@ -112,9 +116,16 @@ class BlockLedger(Ledger):
         failed = []
         for each in folded.rows:
             number = each.tree.slot
-            if number >= len(block.slots):
+            if number >= block.size:
                 self.counters["orphaned"] += (number in row.deltas) + (number in row.failed)
                 self.seen["rows of slots that are not there"] += 1
+                continue
+            if number not in block.slots:
+                # The failure is dropped. The delta counts, so that the block can only expire.
+                self.counters["orphaned"] += number in row.failed
+                self.seen["rows of absent slots"] += 1
+                self.seen["failures of absent slots"] += number in row.failed
+                block.strays.setdefault(number, Pending(each.tree, block.place)).add(each)
                 continue
             slot = block.slots[number]
             if each.flags & FAIL and not slot.failed:
@@ -128,16 +139,17 @@ class BlockLedger(Ledger):
         self, block: PendingBlock, row: BlockRow, failed: list[Pending], verdicts: Verdicts
     ) -> None:
         """Check the verdicts of a block whose rows were applied, and whether it has ended."""
-        said = [verdicts.pop(slot.tree.anchor, []) for slot in block.slots]
+        said = {n: verdicts.pop(slot.tree.anchor, []) for n, slot in block.slots.items()}
+        self._silent(block.row, verdicts)
         for slot in failed:
             first = said[slot.tree.slot]
             self._expect(slot.tree, first[:1], "failed")
             del first[:1]
         self._told_now[block.task] += len(failed)
-        ended = any(outcome.reason == "completed" for told in said for outcome in told)
+        ended = any(o.reason == "completed" for told in said.values() for o in told)
         if self.liveness and block.zero and block.open and not ended:
             words = f"all trees of block {row.block} are complete"
-            raise Violation("no ack", words, block.slots[0].tree.anchor)
+            raise Violation("no ack", words, block_anchor(row.block, min(block.slots)))
         if ended or (block.zero and not block.open):
             self._ended(block, said)
             del self.blocks[row.block]
@@ -150,22 +162,37 @@ class BlockLedger(Ledger):
         waiting = len(self.waiting.get(block.task, ())) + self._told_now[block.task]
         # If the deadline leaves the block where it is, no clock was restarted.
         touched = restarted and waiting < self.config.outcomes_limit
-        for slot, outcomes in zip(block.slots, said, strict=True):
+        for number, slot in block.slots.items():
+            outcomes = said[number]
             if touched:
                 self._expect(slot.tree, outcomes, "reset")
             elif outcomes:
                 raise Violation("verdict", f"{outcomes}, but nothing has ended", slot.tree.anchor)
         self._told_now[block.task] += len(said) if touched else 0
 
-    def _ended(self, block: PendingBlock, said: list[list[Outcome]]) -> None:
+    def _ended(self, block: PendingBlock, said: Verdicts) -> None:
         """Check the end of a block: its trees are complete, and acked unless they have failed."""
         self.seen["blocks complete"] += 1
+        self.seen["blocks complete with absent slots"] += bool(block.row.absent)
         self.seen["blocks complete in silence"] += not block.open
         self._told_now[block.task] += block.open
-        for slot, outcomes in zip(block.slots, said, strict=True):
+        if self.liveness and block.strayed:
+            words = f"absent slots {sorted(block.strays)} have received messages"
+            raise Violation("verdict", words, block_anchor(block.row.block, min(block.strays)))
+        for number, slot in block.slots.items():
+            outcomes = said[number]
             if not slot.failed:
                 self._true(slot)
                 self._expect(slot.tree, outcomes, "completed")
             elif outcomes or slot.tree.exists - slot.done:
                 words = f"its block has ended; the tree had failed and still got {outcomes}"
                 raise Violation("verdict", words, slot.tree.anchor)
+
+    def _silent(self, row: BlockRow, verdicts: Verdicts) -> None:
+        """Raise Violation if a slot that holds no tree has a verdict."""
+        for slot in row.absent:
+            anchor = block_anchor(row.block, slot)
+            if said := verdicts.get(anchor):
+                acked = any(outcome.verdict == "ack" for outcome in said)
+                words = f"{said}, but the slot holds no tree"
+                raise Violation(FALSE_ACK if acked else "verdict", words, anchor)

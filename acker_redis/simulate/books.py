@@ -63,8 +63,8 @@ class Books:
 
     @property
     def load(self) -> int:
-        """The load that admission counts: records, and all trees of a block until it ends."""
-        return len(self.pending) + sum(len(block.slots) for block in self.blocks.values())
+        """The load that admission counts: records, and all slots of a block until it ends."""
+        return len(self.pending) + sum(block.size for block in self.blocks.values())
 
     def open_trees(self) -> Iterator[int]:
         """Yield the anchors of the trees without a verdict; an anchor may be in two lives."""
@@ -72,7 +72,8 @@ class Books:
             yield from (anchor for anchor, record in place.items() if record.tracked)
         for blocks in (self.blocks, self.blocks_expiring):
             for block in blocks.values():
-                yield from (slot.tree.anchor for slot in block.slots if not slot.failed)
+                slots = block.slots.values()
+                yield from (slot.tree.anchor for slot in slots if not slot.failed)
 
     def rotated(self, ticked: bool, now_ms: int) -> None:
         """Check a call of rotate, at ``now_ms`` by the server's clock."""

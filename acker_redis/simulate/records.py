@@ -1,6 +1,6 @@
 """The oracle's knowledge of one record and of one block: sets of messages, and no XOR."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from acker_redis.batching.batch import FAIL, TRACK
 from acker_redis.reference.blocks import BlockRow
@@ -81,7 +81,15 @@ class PendingBlock:
 
     row: BlockRow
     place: Place
-    slots: list[Pending]
+    slots: dict[int, Pending]
+    """The slots that hold a tree."""
+    strays: dict[int, Pending] = field(default_factory=dict)
+    """Absent slots that have received rows: of trees that the row that tracked it did not have."""
+
+    @property
+    def size(self) -> int:
+        """Number of its slots, absent ones included."""
+        return len(self.row.deltas)
 
     @property
     def task(self) -> str:
@@ -91,14 +99,26 @@ class PendingBlock:
     @property
     def open(self) -> int:
         """Number of its trees that have no verdict yet."""
-        return sum(not slot.failed for slot in self.slots)
+        return sum(not slot.failed for slot in self.slots.values())
 
     @property
     def zero(self) -> bool:
-        """Whether all its trees are complete, the failed ones included: then it ends."""
-        return all(slot.zero for slot in self.slots)
+        """Whether it ends: all its trees are complete, the failed ones included.
+
+        A block that has received messages for an absent slot only expires.
+        """
+        return all(slot.zero for slot in self.slots.values()) and not self.strayed
+
+    @property
+    def strayed(self) -> bool:
+        """Whether an absent slot has a checksum that is not zero."""
+        return any(slot.links for slot in self.strays.values())
 
     def copy(self) -> "PendingBlock":
         """Return a copy, for the case that the shard loses all later calls."""
         place = replace(self.place)
-        return replace(self, place=place, slots=[replace(s, place=place) for s in self.slots])
+        slots, strays = (
+            {number: replace(slot, place=place) for number, slot in some.items()}
+            for some in (self.slots, self.strays)
+        )
+        return replace(self, place=place, slots=slots, strays=strays)

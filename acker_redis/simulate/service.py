@@ -87,7 +87,7 @@ class Service:
     def expire_blocks(self) -> None:
         """Drain the blocks that expire."""
         blocks = self.ledger.blocks_expiring.values()
-        anchors = [slot.tree.anchor for block in blocks for slot in block.slots]
+        anchors = [slot.tree.anchor for block in blocks for slot in block.slots.values()]
         self._backend.expire_blocks()
         told = self._backend.peek()
         verdicts = _words(outcome for _, outcome in told)

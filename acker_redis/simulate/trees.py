@@ -45,6 +45,8 @@ class Block:
     number: int
     label: str
     trees: list[Tree]
+    size: int
+    """Number of its slots; a slot of no tree is absent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,10 +121,16 @@ class Forest:
             yield self._group(size)
 
     def block(self, trees: Sequence[Tree]) -> Block:
-        """Put trees into one block, which sets their anchors, and its label as their source id."""
+        """Put trees into one block, which sets their anchors, and its label as their source id.
+
+        Half of the blocks have absent slots.
+        """
+        chance = self._chance
         self._blocks += 1
-        block = Block(self._chance.randrange(BLOCK_MAX + 1), f"b{self._blocks}", list(trees))
-        for slot, tree in enumerate(block.trees):
+        size = len(trees) + (chance.randrange(1, 10) if chance.random() < 0.5 else 0)
+        slots = sorted(chance.sample(range(size), len(trees)))
+        block = Block(chance.randrange(BLOCK_MAX + 1), f"b{self._blocks}", list(trees), size)
+        for slot, tree in zip(slots, block.trees, strict=True):
             tree.block, tree.slot, tree.source_id = block, slot, block.label
             tree.anchor = block_anchor(block.number, slot)
         return block

@@ -17,6 +17,10 @@ DROPPED = 'self.counters["orphaned"] += len(row.deltas) + len(row.failed)'
 FAILED = 'failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else (),'
 SAME = 'row = replace(row, deltas={}, task="")'
 BUCKETS = "{} for _ in range(self.config.buckets)"
+SLOTS = "slots = block.trees - block.failed"
+EVERY = "set(range(len(block.checksums)))"
+CONTENT = "elif (block.task, block.label, block.tracked, block.absent) != ("
+ABSENT = "absent=() if rows else tuple(sorted(block.absent)),"
 MUTANTS = {
     "a block is acked while a slot is incomplete": (ENDS, "if not any(block.checksums[1:]):"),
     "a block is acked when only its last slot is complete": (ENDS, "if not block.checksums[-1]:"),
@@ -48,8 +52,8 @@ MUTANTS = {
     "incomplete trees are acked when their block expires": (NACKED, "nacked: set[int] = set()"),
     "complete trees are nacked when their block expires": (NACKED, "nacked = slots"),
     "trees that failed are nacked again when their block expires": (
-        "slots = set(range(len(block.checksums))) - block.failed",
-        "slots = set(range(len(block.checksums)))\n            block.failed = set()",
+        SLOTS,
+        "slots = block.trees\n            block.failed = set()",
     ),
     "a block is forgotten when it expires": (
         "self.blocks_expiring = self.block_buckets.pop()",
@@ -74,9 +78,46 @@ MUTANTS = {
     ),
     "a repeated track adds its deltas": (SAME, 'row = replace(row, task="")'),
     "a repeated track replaces the block": ("if row.task and block:", "if False:"),
-    "other content is accepted": (
-        "(block.task, block.label, block.tracked) != (row.task, row.label, _column(row))",
-        "False",
+    "other content is accepted": (CONTENT, "elif row.absent and not row.task and ("),
+    "present slots are no content": (
+        "            _column(row),\n            row.absent,\n",
+        "            _column(row),\n            block.absent,\n",
+    ),
+    "absent slots are acked": (ABSENT, "absent=(),"),
+    "absent slots are acked when their block completes": (
+        ABSENT,
+        'absent=() if rows or verdict == "ack" else tuple(sorted(block.absent)),',
+    ),
+    "absent slots are told when their block expires": (
+        ABSENT,
+        'absent=() if rows or verdict == "mixed" else tuple(sorted(block.absent)),',
+    ),
+    "absent slots are told with a rejection": (
+        ABSENT,
+        'absent=() if rows or verdict == "nack" else tuple(sorted(block.absent)),',
+    ),
+    "absent slots are told with a touch": (
+        ABSENT,
+        'absent=() if rows or verdict == "touch" else tuple(sorted(block.absent)),',
+    ),
+    "absent slots are counted as expired": (SLOTS, f"slots = {EVERY} - block.failed"),
+    "absent slots are counted as tracked": (
+        'self.counters["tracked"] += len(block.trees)',
+        'self.counters["tracked"] += len(column)',
+    ),
+    "absent slots are counted as acked": ("done = len(block.trees - ", f"done = len({EVERY} - "),
+    "absent slots fail": ("if slot in block.trees}", "if slot < len(block.checksums)}"),
+    "rows of absent slots are dropped": (
+        "if slot < len(block.checksums):",
+        "if slot in block.trees:",
+    ),
+    "absent slots take no room": (
+        "sum(len(block.checksums) for block in blocks)",
+        "sum(len(block.trees) for block in blocks)",
+    ),
+    "a block with absent slots is rejected by its trees": (
+        "self._taken + len(column) >",
+        "self._taken + len(block.trees) >",
     ),
     "a block is tracked while its last life expires": (
         "row.block in self.blocks_expiring",

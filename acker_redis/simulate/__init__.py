@@ -10,8 +10,9 @@ three rules of ``lua/README.md`` unless a history breaks one of them on purpose.
 In every fourth history all trees are loose. In every fourth all trees are in blocks. In the others
 a share of the trees of each source is in blocks. A source collects some trees, tracks them as one
 block, and emits when the TRACK was answered; some sources do not wait. In half of the blocks some
-slots are absent: they hold no tree. Bolts do not know about blocks. A bolt sends its rows for loose trees with ``apply``, and those for blocks with
-``apply_blocks``, on one lane, in parts with consecutive numbers.
+slots are absent: they hold no tree. Bolts do not know about blocks. A bolt sends its rows for loose
+trees with ``apply``, and those for blocks with ``apply_blocks``, on one lane, in parts with
+consecutive numbers.
 
 The oracle checks these invariants, at every call unless a line says otherwise:
 
@@ -64,8 +65,9 @@ A block is a set of trees, and all of this holds for each tree. The differences 
 - In 4, a block is put into the newest bucket as a whole: by its TRACK, by a TOUCH of any tree (a
   FAIL does not move it), and with ``refresh`` by any row. No tick happens before the blocks that
   expire are drained.
-- In 6, admission counts all slots of a block until the block ends, and the books count trees. A block that ends in a call
-  makes room for the next call. A rejected block always gets its verdict, regardless of its trees.
+- In 6, admission counts all slots of a block until the block ends, and the books count trees. A
+  block that ends in a call makes room for the next call. A rejected block always gets its verdict,
+  regardless of its trees.
 
 A fault relaxes the following, and only for the trees concerned:
 

@@ -21,7 +21,7 @@ def number_of(label: str, task: str = "t", ids: IdMaker = IDS) -> int:
 
 
 def test_number_depends_on_salt_task_and_label_only() -> None:
-    """A program that runs again tracks the same block, whatever it tracked before."""
+    """A program that runs again tracks the same block, regardless of what it tracked before."""
     assert number_of("flights/2013-01-01", "flights") == IDS.block("flights", "flights/2013-01-01")
     assert number_of("page 1") == number_of("page 1", ids=IdMaker(("mill", "shop"), SALT))
     numbers = {
@@ -45,7 +45,7 @@ def test_number_is_stable_across_versions() -> None:
     assert IDS.block("flights", "2013-01-01") == 822811233611799, "must never change"
 
 
-def test_nobody_without_the_salt_can_choose_labels_that_share_a_number() -> None:
+def test_author_without_the_salt_cannot_choose_labels_that_share_a_number() -> None:
     """An author of labels who knows all but the salt chooses under a salt of her own.
 
     She looks for labels that agree in 16 bits of 50, which is easy. Under the salt of the namespace

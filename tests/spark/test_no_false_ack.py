@@ -15,6 +15,7 @@ from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed
+from tests.support import tick
 
 
 def numbers(spark: SparkSession, *ids: int) -> DataFrame:
@@ -36,18 +37,77 @@ def track(acker: Any, df: DataFrame, batch_id: int = 0, **more: Any) -> DataFram
     return messages.localCheckpoint()
 
 
+@pytest.mark.parametrize("replayed", ["id IN (0, 99)", "id % 4 = 3", "id % 5 = 0 OR id = 99"])
 def test_gap_in_the_numbers_is_never_acked(
-    spark: SparkSession, make_spark_acker: MakeSparkAcker
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, replayed: str
 ) -> None:
-    """All are pending, and two are replayed: the records between them are not acked with them."""
+    """All are pending, and some are replayed: the records between them are not acked with them."""
     acker = make_spark_acker()
     everything = spark.range(100)
     track(acker, everything, 0, source_id=counting())
-    again = track(acker, everything.where("id IN (0, 99)"), 1, source_id=counting(), attempt=1)
+    some = everything.where(replayed)
+    again = track(acker, some, 1, source_id=counting(), attempt=1)
     acker.ack(again, 0, query_id="bolt")
     found = outcomes(acker.client)
-    assert [v[2] for v in found] == ["p/0", "p/99"]
+    assert sorted(v[2] for v in found) == sorted(f"p/{row.id}" for row in some.collect())
     assert acker.client.status().pending == 100
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_record_of_a_gap_gets_one_verdict_in_its_own_batch(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
+) -> None:
+    """Two batches share a window; while a record of a gap is pending, the block around it ends."""
+    acker = make_spark_acker({"shards": 2}, mode=mode)
+    everything = spark.range(1000, 1100)
+    even = track(acker, everything.where("id % 2 = 0"), 0, source_id=counting())
+    odd = track(acker, everything.where("id % 2 = 1"), 1, source_id=counting())
+    assert acker.client.status().counters["conflict"] == 0
+    acker.ack(even, 0, query_id="bolt")
+    assert [v[2] for v in outcomes(acker.client)] == [f"p/{i}" for i in range(1000, 1100, 2)]
+    with acker.batch(odd, 1, query_id="bolt") as b:
+        b.ack(b.df.where("id % 10 <> 7"))
+        b.fail(b.df.where("id % 10 = 3"), "no")
+    tick(acker.client, 3)
+    ends = {3: ("nack", "failed"), 7: ("nack", "expired")}
+    assert sorted((v[2], *v[:2]) for v in outcomes(acker.client)) == [
+        (f"p/{i}", *ends.get(i % 10, ("ack", "completed"))) for i in range(1001, 1100, 2)
+    ]
+
+
+@pytest.mark.parametrize(("mode", "shards"), [("driver", 1), ("executors", 2)])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_gaps_give_each_record_one_verdict(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str, shards: int, seed: int
+) -> None:
+    """Two queries number one table, a batch has any of its numbers, and some batches run again."""
+    chance = random.Random(seed)
+    acker = make_spark_acker({"shards": shards, "high_water": 10**6}, mode=mode)
+    expected = []
+    for batch_id in range(6):
+        density = chance.choice([0.05, 0.13, 0.5, 0.98])
+        left = [range(4000, 8300), range(60)][chance.random() < 0.3]
+        ids = [i for i in left if chance.random() < density]
+        query, attempt, times = chance.choice(["one", "two"]), batch_id, chance.choice([1, 1, 2])
+        for _ in range(times):
+            messages = track(
+                acker, numbers(spark, *ids), batch_id, query_id=query, source_id=counting(),
+                attempt=attempt,
+            )  # fmt: skip
+        fates = {i: chance.choice(["ack", "ack", "ack", "nack", "late"]) for i in ids}
+        told = spark.createDataFrame(list(fates.items()), "id BIGINT, fate STRING")
+        with acker.batch(messages.join(told, "id"), batch_id, query_id="bolt") as b:
+            b.ack(b.df.where("fate <> 'late'"))
+            b.fail(b.df.where("fate = 'nack'"), f"batch {batch_id}")
+        whys = {"ack": "", "nack": f"batch {batch_id}", "late": ""}
+        ends = {"ack": ("ack", "completed"), "nack": ("nack", "failed")}
+        expected += [
+            (*ends.get(fate, ("nack", "expired")), f"p/{i}", whys[fate])
+            for i, fate in fates.items()
+        ]
+    tick(acker.client, 3)
+    assert outcomes(acker.client) == sorted(expected)
+    assert acker.client.status().pending == 0
 
 
 @pytest.mark.parametrize("count", [10, 100])
@@ -66,13 +126,14 @@ def test_queries_on_halves_of_a_topic_are_independent(
 def test_windows_with_and_without_gaps_in_one_batch(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
-    """Windows without gaps are blocks, the others are loose, and each tree gets its verdict."""
+    """Windows with few gaps are blocks, mere gaps are loose, and each tree gets its verdict."""
     acker = make_spark_acker({"shards": 2}, mode=mode)
-    df = spark.range(10_000).where("id < 4095 OR id % 3 = 0")
+    df = spark.range(12_285).where("id < 4095 OR (id < 8190 AND id % 3 = 0) OR id % 9 = 0")
     messages = track(acker, df, source_id=counting())
     status = acker.client.status()
-    assert sum(sum(each.in_blocks) for each in status.shards) == 4095
-    assert status.pending == df.count() == messages.count()
+    assert sum(sum(each.in_blocks) for each in status.shards) == 4095 + 4093
+    assert status.pending == 4095 + 4093 + 455
+    assert status.counters["tracked"] == df.count() == messages.count() == 4095 + 1365 + 455
     acker.ack(messages, 0, query_id="bolt")
     assert {v[2] for v in outcomes(acker.client)} == {f"p/{row.id}" for row in df.collect()}
 

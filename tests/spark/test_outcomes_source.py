@@ -20,6 +20,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
+    InvalidBatchError,
     NamespaceNotFoundError,
     RedisUnavailableError,
     SchemaError,
@@ -29,6 +30,7 @@ from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, odd_edges
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.spark.streams import outcomes_source
 from acker_redis.spark.streams.outcome_offsets import VerdictOffset
@@ -57,6 +59,7 @@ from tests.support import (
     block_row,
     fail,
     fail_slot,
+    send_blocks,
     tick,
     touch,
     touch_block,
@@ -192,10 +195,13 @@ def test_residual_above_the_range_of_ids_does_not_stop_the_stream(acker: Acker) 
 
 
 def test_a_users_own_label_reads_the_same_in_spark(acker: Acker) -> None:
-    for label in ("page@5", "page@6"):
+    labels = ("page 5", "page@05", "@", "page@5~0")
+    for label in labels:
         acker.track_block(TASK, label, [0, 0])
     found = [(r["source_id"], r["trees"]) for r in read_now(acker)]
-    assert found == [("page@5#0", 2), ("page@6#0", 2)]
+    assert found == [(f"{label}#0", 2) for label in labels]
+    with pytest.raises(InvalidBatchError, match="looks like one of Spark's labels"):
+        acker.track_block(TASK, "page@5", [0, 0])
 
 
 def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
@@ -239,6 +245,46 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
     ]
 
 
+def test_absent_slots_have_no_rows(acker: Acker) -> None:
+    """And no range contains one."""
+    absent = frozenset([1, 4])
+    column = {0: 1, 1: 0, 2: 2, 3: 4, 4: 0, 5: 8}
+    for number, label in ((5, "p@10"), (6, "p@20"), (7, "p@30")):
+        send_blocks(acker, BlockRow(number, column, task=TASK, label=label, absent=absent))
+    touch_block(acker, 5)
+    block_row(acker, 5, {0: 1, 2: 2, 3: 4, 5: 8})
+    fail_slot(acker, 6, 2, "torn", delta=2)
+    block_row(acker, 6, {0: 1, 3: 4, 5: 8})
+    block_row(acker, 7, {0: 1, 2: 2, 5: 8})
+    tick(acker, 3)
+    ranges = {
+        ("touch", "reset"): [("p/10", 1), ("p/12", 2), ("p/15", 1)],
+        ("ack", "completed"): [
+            ("p/10", 1), ("p/12", 2), ("p/15", 1), ("p/20", 1), ("p/23", 1), ("p/25", 1),
+            ("p/30", 1), ("p/32", 1), ("p/35", 1),
+        ],
+        ("nack", "failed"): [("p/22", 1)],
+        ("nack", "expired"): [("p/33", 1)],
+    }  # fmt: skip
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for r in read_now(acker):
+        found.setdefault((r["verdict"], r["reason"]), []).append((r["source_id"], r["trees"]))
+    assert {kind: sorted(rows) for kind, rows in found.items()} == ranges
+    trees = [(*kind, int(name[2:]) + n) for kind, rows in ranges.items() for name, count in rows
+             for n in range(count)]  # fmt: skip
+    singles = [(r["verdict"], r["reason"], int(r["source_id"][2:]))
+               for r in read_now(acker, expand=True)]  # fmt: skip
+    assert sorted(singles) == sorted(trees)
+
+
+def test_rejected_block_with_gaps_nacks_its_trees_only(acker: Acker) -> None:
+    absent = frozenset(range(1, 40))
+    column = dict.fromkeys(range(41), 0) | {0: 1, 40: 1}
+    send_blocks(acker, BlockRow(5, column, task=TASK, label="p@7", absent=absent))
+    rows = [(r["verdict"], r["reason"], r["source_id"]) for r in read_now(acker)]
+    assert rows == [("nack", "overflow", "p/7"), ("nack", "overflow", "p/47")]
+
+
 texts = st.text(max_size=5)
 slots = st.integers(0, 40)
 residuals = st.sampled_from([0, 5, 1 << 55 | 5, 1 << 56 | 5, 3 << 55 | 5, 1 << 63 | 5])
@@ -255,8 +301,11 @@ def blocks(draw: st.DrawFn) -> BlockOutcome:
         rows = draw(st.dictionaries(slots, texts, min_size=1))
         return BlockOutcome("nack", "failed", rows=tuple(rows.items()), **plain)
     plain["slots"] = draw(st.integers(1, 41))
-    some = draw(st.sets(st.integers(0, plain["slots"] - 1)))
-    others = draw(st.sets(st.integers(0, plain["slots"] - 1))) - some
+    each = st.sets(st.integers(0, plain["slots"] - 1))
+    held = draw(each) or set(range(plain["slots"]))
+    plain["absent"] = tuple(sorted(set(range(plain["slots"])) - held))
+    some = draw(each) & held
+    others = draw(each) & held - some
     if kind == "completed":
         return BlockOutcome("ack", kind, failed=tuple(some), **plain)
     if kind == "mixed":
@@ -300,6 +349,8 @@ def tree_of(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
 def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
     expected = [tree_of(outcome, entry) for outcome in entry]
     expanded, ranges = list(rows_of(entry, True)), list(rows_of(entry, False))
+    if entry.block and not entry.block.rows:
+        assert len(expected) == entry.block.count
     assert [one for found in expanded for one in singles(found)] == expected
     assert all(found.trees == 1 for found in expanded)
     assert sorted(one for found in ranges for one in singles(found)) == sorted(expected)

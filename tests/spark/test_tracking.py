@@ -247,22 +247,72 @@ def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None
     "numbers",
     [
         [0, 1, 5],
-        [*range(30), 31],
         [7],
         [0, 4094, 4095, 9_000_000_000],
-        [*range(0, 60, 2)],
         [2**63 - 1],
         [*range(4080, 4095)],
+        [*range(0, 144, 9)],
+        [*range(100, 115), 228],
     ],
 )
-def test_gaps_and_few_records_give_loose_trees(
+def test_wide_gaps_and_few_records_give_loose_trees(
     spark: SparkSession, by_driver: Acker, numbers: list[int]
 ) -> None:
-    """An empty slot would be acked with its block."""
+    """A block has at least 16 records, and at most 8 slots for each."""
     out = track(by_driver, numbered(spark, *numbers), by_number())
     assert blocks(out) == set()
     assert by_driver.reports[-1].tracked == len(numbers)
+    assert total(by_driver.client)["pending"] == len(numbers)
     assert done(by_driver, out) == sorted(f"p/{n}" for n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "slots"),
+    [
+        ([*range(30), 31], 32),
+        ([*range(1, 60, 2)], 59),
+        ([*range(100, 115), 227], 128),
+        ([*range(4000, 4095, 3), *range(4095, 4195, 3)], 94 + 100),
+        ([*range(0, 4095, 8)], 4089),
+        ([*range(2**63 - 136, 2**63 - 8, 7)], 127),
+    ],
+)
+def test_records_with_gaps_are_tracked_in_blocks(
+    spark: SparkSession, acker: Acker, numbers: list[int], slots: int
+) -> None:
+    """Also when the batch runs again. A gap counts as pending, and gets no verdict."""
+    df = numbered(spark, *numbers)
+    out = track(acker, df, by_number())
+    assert len(blocks(out)) == len({n // 4095 for n in numbers})
+    assert rows(track(acker, df.repartition(3), by_number())) == rows(out)
+    assert acker.reports[-1].repeated == acker.reports[-1].calls > 0
+    assert {report.trees for report in acker.reports} == {len(numbers)}
+    counters = total(acker.client)
+    assert (counters["tracked"], counters["pending"]) == (len(numbers), slots)
+    assert done(acker, out) == sorted(f"p/{n}" for n in numbers)
+    counters = total(acker.client)
+    assert (counters["acked"], counters["pending"]) == (len(numbers), 0)
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_block_with_gaps_expires_without_verdicts_for_them(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
+) -> None:
+    """Some trees are acked, some fail, and the others expire."""
+    acker = make_spark_acker({"high_water": 50_000}, mode=mode)
+    out = track(acker, numbered(spark, *range(1000, 1100, 2)), by_number())
+    assert len(blocks(out)) == 1
+    with acker.batch(out.where("n % 10 <> 4"), 0, query_id="bolt") as b:
+        b.fail(b.df.where("n % 10 = 2"), "no")
+    tick(acker.client, 3)
+    fates = {2: ("nack", "failed", "no"), 4: ("nack", "expired", "")}
+    ack = ("ack", "completed", "")
+    found = verdict_rows(spark, acker)
+    ends = [(r["verdict"], r["reason"], r["why"], r["source_id"]) for r in found.collect()]
+    assert sorted(ends) == sorted((*fates.get(n % 10, ack), f"p/{n}") for n in range(1000, 1100, 2))
+    assert {r["trees"] for r in found.select("trees").collect()} == {1}
+    left = {name: n for name, n in total(acker.client).items() if n}
+    assert left == {"tracked": 50, "acked": 30, "failed": 10, "expired": 10}
 
 
 def test_blocks_and_loose_trees_of_one_batch(spark: SparkSession, acker: Acker) -> None:
@@ -358,18 +408,39 @@ def test_labels() -> None:
             assert source_id_of(str(label), block_anchor(9, 3)) == f"{prefix}/20"
 
 
-def test_changed_batch_of_blocks_fails_its_trees(spark: SparkSession, by_driver: Acker) -> None:
-    change(by_driver, on_changed_batch="fail_trees")
-    track(by_driver, spark.range(20).selectExpr("'p' AS p", "id AS n"), by_number())
-    out = track(by_driver, spark.range(22).selectExpr("'p' AS p", "id AS n"), by_number())
-    assert out.count() == 0
-    found = outcomes(by_driver.client)
-    assert [v[2] for v in found] == sorted(f"p/{n}" for n in range(22))
+@pytest.mark.parametrize("step", [1, 3])
+def test_changed_batch_of_blocks_fails_its_trees(
+    spark: SparkSession, acker: Acker, step: int
+) -> None:
+    """Also with gaps, which get no verdict."""
+    change(acker, on_changed_batch="fail_trees")
+    first, second = range(0, 20 * step, step), range(0, 22 * step, step)
+    track(acker, numbered(spark, *first), by_number())
+    for _ in range(2):
+        out = track(acker, numbered(spark, *second), by_number())
+        assert out.count() == 0
+        assert acker.reports[-1].changed
+    found = outcomes(acker.client)
+    assert [v[2] for v in found] == sorted(f"p/{n}" for n in second)
     assert {v[:2] for v in found} == {("nack", "failed")}
-    tick(by_driver.client, 3)
-    assert [v[:3] for v in outcomes(by_driver.client)] == sorted(
-        ("nack", "expired", f"p/{n}") for n in range(20)
+    tick(acker.client, 3)
+    assert [v[:3] for v in outcomes(acker.client)] == sorted(
+        ("nack", "expired", f"p/{n}") for n in first
     )
+
+
+def test_records_of_the_gaps_of_a_failed_batch_are_tracked_later(
+    spark: SparkSession, by_driver: Acker
+) -> None:
+    change(by_driver, on_changed_batch="fail_trees")
+    track(by_driver, numbered(spark, *range(0, 40, 2)), by_number(), edges="one")
+    track(by_driver, numbered(spark, *range(0, 40, 2)), by_number(), edges="other")
+    out = track(by_driver, numbered(spark, *range(1, 40, 2)), by_number(), 1)
+    by_driver.ack(out, 0, query_id="done")
+    tick(by_driver.client, 3)
+    odd = [("ack", "completed", f"p/{n}") for n in range(1, 40, 2)]
+    even = [("nack", reason, f"p/{n}") for n in range(0, 40, 2) for reason in ("failed", "expired")]
+    assert [v[:3] for v in outcomes(by_driver.client)] == sorted(odd + even)
 
 
 # Errors before a call is sent
@@ -466,7 +537,9 @@ def test_rejected_trees_are_left_out(
     assert not nacked & (kept or set())
 
 
-@pytest.mark.parametrize(("high_water", "prefixes", "fit"), [(40, 8, 4), (160, 1100, 16)])
+@pytest.mark.parametrize(
+    ("high_water", "prefixes", "fit", "step"), [(40, 8, 4, 1), (160, 1100, 16, 1), (77, 8, 4, 2)]
+)
 def test_rejected_blocks_are_left_out(
     spark: SparkSession,
     make_spark_acker: MakeSparkAcker,
@@ -474,10 +547,13 @@ def test_rejected_blocks_are_left_out(
     high_water: int,
     prefixes: int,
     fit: int,
+    step: int,
 ) -> None:
+    """Also blocks with gaps."""
     monkeypatch.setattr(tracking, "wait_for_room", no_wait)
     acker = make_spark_acker({"high_water": high_water})
-    df = spark.range(20 * prefixes).selectExpr("concat('p', id div 20) AS p", "id % 20 AS n")
+    number = f"id % 20 * {step} AS n"
+    df = spark.range(20 * prefixes).selectExpr("concat('p', id div 20) AS p", number)
     loose = numbered(spark, 7, prefix="one")
     kept = None
     for _ in range(2):
@@ -486,7 +562,9 @@ def test_rejected_blocks_are_left_out(
         found = {(r["p"], r["n"]) for r in messages.select("p", "n").collect()}
         assert kept in (None, found)
         kept = found
-    nacked = {outcome.label.partition("@")[0] for outcome in block_outcomes(acker.client)}
+    told = list(block_outcomes(acker.client))
+    nacked = {outcome.label.partition("@")[0] for outcome in told}
+    assert {outcome.count for outcome in told} == {20}
     assert len(nacked) == len(acker.reports[0].rejected_blocks)
     assert not nacked & {p for p, _ in kept or ()}
     assert ("one", 7) in (kept or ())
@@ -554,7 +632,24 @@ def test_batch_larger_than_high_water_is_refused(
     for ids in ("sid", by_number()):
         with pytest.raises(ConfigError, match="a batch of 41 trees does not fit"):
             track(acker, df, ids)
+    with pytest.raises(ConfigError, match=r"a batch of 41 trees .* counts the gaps"):
+        track(acker, df.where("n % 2 = 0"), by_number())
     assert total(acker.client)["tracked"] == 0
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_gaps_wait_for_room_too(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
+) -> None:
+    """Otherwise the whole block would be rejected: Redis counts its slots as pending."""
+    acker = make_spark_acker({"high_water": 60}, mode=mode)
+    first = track(acker, numbered(spark, *range(0, 50, 2)), by_number())
+    more = numbered(spark, *range(50, 100, 2), *range(10**6, 10**6 + 3))
+    with pytest.raises(HighWaterError, match=r"49 trees were still pending"):
+        track(acker, more, by_number(), 1)
+    assert total(acker.client)["overflow"] == 0
+    acker.ack(first, 0, query_id="done")
+    assert track(acker, more, by_number(), 1).count() == 28
 
 
 def test_room_is_checked_per_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:

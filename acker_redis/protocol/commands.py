@@ -107,9 +107,9 @@ class ShardStatus:
     now_ms: int
     """Redis's clock, in ms since 1970."""
     pending: tuple[int, ...]
-    """Pending records of loose trees, plus trees of blocks, per bucket, newest bucket first."""
+    """Pending records of loose trees, plus slots of blocks, per bucket, newest bucket first."""
     in_blocks: tuple[int, ...]
-    """Those of ``pending`` that are in blocks, per bucket, newest bucket first."""
+    """Those of ``pending`` that are slots of blocks, per bucket, newest bucket first."""
     expiring: int
     """Records and blocks that wait to be drained."""
     fences: int

@@ -26,12 +26,15 @@ class Status:
 
     @property
     def pending(self) -> int:
-        """Pending trees, loose and in blocks, without those that wait to be drained."""
+        """Pending trees, loose and in blocks, without those that wait to be drained.
+
+        Of a block all slots count, also those without a tree.
+        """
         return sum(sum(shard.pending) for shard in self.shards)
 
     @property
     def in_blocks(self) -> int:
-        """Pending trees that are in blocks."""
+        """Those of ``pending`` that are slots of blocks."""
         return sum(sum(shard.in_blocks) for shard in self.shards)
 
     @property

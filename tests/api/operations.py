@@ -39,8 +39,8 @@ class Operation:
         return self.method != "GET"
 
     def path(self, namespace: str = "", anchor: str = "7") -> str:
-        """Return path and query."""
-        path = self.template.format(namespace=namespace, anchor=anchor)
+        """Return path and query; the number of a block is always 5."""
+        path = self.template.format(namespace=namespace, anchor=anchor, block=5)
         return path + self.query.format(namespace=namespace)
 
     async def ask(
@@ -111,6 +111,7 @@ OPERATIONS = (
         action="fail_tree",
     ),
     Operation("POST", f"{HERE}/trees/{{anchor}}/touch", Role.OPERATOR, action="touch_tree"),
+    Operation("GET", f"{HERE}/blocks/{{block}}", Role.VIEWER),
     Operation("GET", f"{HERE}/outcomes", Role.VIEWER, bad_query="?before=x"),
     Operation("GET", f"{HERE}/backlog", Role.VIEWER, bad_query="?limit=0"),
     Operation("GET", f"{V1}/audit", Role.VIEWER, bad_query="?before=x"),

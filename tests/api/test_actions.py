@@ -370,6 +370,36 @@ def test_dry_run_changes_nothing_and_then_all_matches_fail(
     assert records(acker) == 10 + 1 + 4, "records without a tree, and the block, are unchanged"
 
 
+def test_bulk_fail_fails_the_open_trees_of_a_block_with_absent_slots(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Slot 0 holds no tree, slot 1 is complete, slot 3 has failed; the sample has checksums."""
+    acker = make_any_acker(edges=("mill",))
+    deltas = [0, 0, 1 << 55 | 42, 43, 0, 45]
+    acker.track_block("shop", "page", deltas, 6, present=[1, 2, 3, 5])
+    fail_slot(acker, 6, 3, "torn")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/fail"
+        asking = {"filter": {"source_id": "page"}, "why": "down"}
+        dry = (await client.post(path, json=asking)).json()
+        assert dry["matched"] == 2
+        shown = [(each["anchor"], each["state"], each["edges"]) for each in dry["sample"]]
+        assert shown == [
+            (str(block_anchor(6, 2)), "open", ["mill"]),
+            (str(block_anchor(6, 5)), "open", []),
+        ]
+        done = (await client.post(path, json={**asking, "dry_run": False})).json()
+        assert (done["matched"], done["failed"], done["ended"]) == (2, 2, 0)
+
+    asked(any_server.url, talk)
+    failed = {(anchor, why) for verdict, _, anchor, _, why in verdicts(acker, "shop")}
+    assert failed == {
+        (block_anchor(6, 2), "down"), (block_anchor(6, 3), "torn"), (block_anchor(6, 5), "down"),
+    }  # fmt: skip
+    assert total(acker)["orphaned"] == 0, "no absent slot was failed"
+
+
 def test_bulk_fail_respects_its_limit_per_call(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:

@@ -26,7 +26,16 @@ from tests.api.test_namespaces import V1
 from tests.api.test_redis_away import UNREACHABLE
 from tests.api.test_redis_away import _pump as pump
 from tests.conftest import MakeAcker
-from tests.support import advance, block_row, fail, fail_slot, tick, track, track_block
+from tests.support import (
+    advance,
+    block_row,
+    fail,
+    fail_slot,
+    tick,
+    touch_block,
+    track,
+    track_block,
+)
 from tests.transport.proxy import proxied
 from tests.waiting import LIMIT, wait_until, wait_until_async
 
@@ -190,6 +199,34 @@ def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker:
         (block,) = (await stream.wait_for("outcome")).data["blocks"]
         assert (block["verdict"], block["count"]) == ("mixed", 2)
         assert (block["acked"], block["nacked"]) == (1, 1)
+
+    run(any_server.url, talk)
+
+
+def test_verdicts_of_a_block_with_absent_slots(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        acker.track_block("shop", "done", [0] * 20, 5, present=range(3, 10))
+        (block,) = (await stream.wait_for("outcome")).data["blocks"]
+        assert (block["verdict"], block["count"]) == ("ack", 7)
+        assert (block["acked"], block["nacked"]) == (7, 0)
+        acker.track_block("shop", "page", [0, 5, 0, 6, 0, 7, 0, 0, 0], 6, present=[1, 3, 4, 5])
+        fail_slot(acker, 6, 5, "torn")
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        assert (told["slot"], told["why"]) == (5, "torn")
+        touch_block(acker, 6)
+        (block,) = (await stream.wait_for("outcome")).data["blocks"]
+        assert (block["verdict"], block["count"]) == ("touch", 4)
+        assert (block["acked"], block["nacked"]) == (0, 0)
+        tick(acker, 3)
+        (block,) = (await stream.wait_for("outcome")).data["blocks"]
+        assert (block["verdict"], block["count"]) == ("mixed", 3)
+        assert (block["acked"], block["nacked"]) == (1, 2)
 
     run(any_server.url, talk)
 

@@ -43,7 +43,7 @@ def test_acks_do_not_hide_nacks() -> None:
 
 def test_excess_verdicts_are_counted_without_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     gathering = Gathering()
-    block = {"block": "1", "label": "p", "age": 5, "slots": 3, "failed": []}
+    block = {"block": "1", "label": "p", "age": 5, "slots": 3, "failed": ""}
     for _ in range(60):
         assert gathering.add(ACK, message(3, **block), 0)
     gathering.add(NACK, message(1000), 0)
@@ -53,6 +53,57 @@ def test_excess_verdicts_are_counted_without_parsing(monkeypatch: pytest.MonkeyP
     assert gathering.add(NACK, message(7), 0)
     monkeypatch.undo()
     assert told(gathering)["dropped"] == before + 7 == 30 + 800 + 7
+
+
+MIXED = {
+    "block": "5",
+    "label": "p",
+    "age": 5,
+    "cause": "idle",
+    "idle": 3,
+    "slots": 10,
+    "nacked": "4000",
+    "failed": "8000",
+    "residuals": "0" * 15 + "1",
+    "present": "ff80",
+}
+"""Of ten slots slot 9 is absent, slot 0 has failed, slot 1 has expired; seven are acked."""
+
+
+def test_bitmaps_of_a_block_are_counted() -> None:
+    gathering = Gathering()
+    assert gathering.add(Address("orders", "mixed", "t"), message(8, **MIXED), 0)
+    (block,) = told(gathering)["blocks"]
+    assert [block[name] for name in ("count", "acked", "nacked")] == [8, 7, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, None) for name in ("nacked", "failed", "residuals", "slots", "present")),
+        *((name, "") for name in ("nacked", "failed", "residuals", "present")),
+        *(
+            (name, value)
+            for name in ("nacked", "failed", "present")
+            # Too short, too long, half a byte, no hex, bits after the last slot, the former lists.
+            for value in ("40", "400000", "400", "4 00", "40xx", "4040", [1], "[1]", 0x4000, None)
+        ),
+        ("nacked", "ff80"),
+        ("slots", "10"),
+        ("slots", 17),
+        ("slots", 11.5),
+    ],
+)
+def test_message_with_a_damaged_bitmap_is_ignored(name: str, value: Any) -> None:
+    """It is never shown as acks."""
+    body = {key: each for key, each in {**MIXED, name: value}.items() if each is not None}
+    gathering = Gathering()
+    assert not gathering.add(Address("orders", "mixed", "t"), message(8, **body), 0)
+    assert not gathering
+    whole = {key: each for key, each in body.items() if key not in ("nacked", "residuals")}
+    if name not in ("nacked", "residuals"):
+        assert not gathering.add(ACK, message(8, **whole), 0)
+        assert not gathering
 
 
 def test_texts_of_an_event_are_bounded() -> None:
@@ -70,7 +121,19 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 NAMES = st.sampled_from(
-    ["rows", "block", "label", "age", "nacked", "slots", "failed", "cause", "idle", "residuals"]
+    [
+        "rows",
+        "block",
+        "label",
+        "age",
+        "nacked",
+        "slots",
+        "failed",
+        "present",
+        "cause",
+        "idle",
+        "residuals",
+    ]
 )
 ROW = st.tuples(
     st.sampled_from(["1f", "x"]), st.text(max_size=3), st.integers(), st.sampled_from(["idle", "x"])
@@ -80,9 +143,16 @@ END = st.one_of(
     st.tuples(st.sampled_from(["0" * 16, "8" * 16, "ff"]), st.integers() | st.text(max_size=2)),
 )
 ROWS = st.lists(st.builds(lambda row, end: [*row, *end], ROW, END), max_size=3)
+BITMAP = st.sampled_from(["", "80", "40", "c0", "e0", "8000", "ff80"]) | VALUES
 BLOCK = st.fixed_dictionaries(
     {"block": st.just("1f"), "label": st.text(max_size=3), "age": st.integers()},
-    optional={"nacked": st.just([0]), "residuals": st.text("0f8x", max_size=40) | VALUES},
+    optional={
+        "slots": st.integers(1, 9) | VALUES,
+        "nacked": BITMAP,
+        "failed": BITMAP,
+        "present": BITMAP,
+        "residuals": st.just("0" * 16) | st.text("0f8x", max_size=40) | VALUES,
+    },
 )
 BODIES = st.one_of(st.dictionaries(NAMES, VALUES), st.fixed_dictionaries({"rows": ROWS}), BLOCK)
 
@@ -105,6 +175,9 @@ def test_any_published_message_yields_a_valid_event(body: dict[str, Any], verdic
         assert type(each["age_ms"]) is int
         assert type(each["idle_ms"]) in (int, type(None))
         assert set(each["edges"]) <= {"mill", "shop"}
+    for each in found["blocks"]:
+        assert min(each["acked"], each["nacked"]) >= 0
+        assert each["acked"] + each["nacked"] == (0 if verdict == "touch" else each["count"])
     for each in found["outcomes"]:
         assert re.fullmatch("[0-9a-f]{16}", each["residual"] or "0" * 16)
 

@@ -16,7 +16,7 @@ from tests.api.operations import OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import dump, track
+from tests.support import dump, track, track_block
 
 SITES = {"same-origin": True, "same-site": False, "cross-site": False, "none": False, "": False}
 ORIGINS = {
@@ -37,6 +37,7 @@ def test_changes_from_other_sites_are_refused(
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
+    track_block(acker, 5, [40])
     before = dump(acker)
 
     async def talk(client: httpx.AsyncClient) -> None:

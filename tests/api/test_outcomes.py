@@ -171,7 +171,9 @@ def test_unreadable_entries_are_counted_and_skipped(
     ack = {"verdict": "ack", "reason": "completed"}
     block = {**ack, "block": "5", "label": "b", "age": "1"}
     expired = {"verdict": "nack", "reason": "expired"}
-    mixed = {**block, "verdict": "mixed", "cause": "idle", "slots": "2", "nacked": "[0,1]"}
+    mixed = {**block, "verdict": "mixed", "reason": "expired", "n": "2", "cause": "idle"}
+    mixed |= {"idle": "1", "slots": "2", "failed": "", "residuals": "0" * 15 + "1"}
+    whole = {**block, "n": "3", "slots": "3"}
     for fields in (
         {"x": "y"},
         {**ack, "rows": "[1"},
@@ -182,13 +184,47 @@ def test_unreadable_entries_are_counted_and_skipped(
         {**expired, "rows": '[["1f","s",1,"bored","00000000000000ff",5]]'},
         {**expired, "rows": '[["1f","s",1,"idle","00000000000000ff","5"]]'},
         {**expired, "rows": '[["1f","s",1,"idle","1ffffffffffffffff",5]]'},
-        {**mixed, "residuals": "0"},
+        mixed,
+        *({**mixed, "nacked": bitmap} for bitmap in ("", "[0]", "8", "8000", "xx", "90", "c0")),
+        {**mixed, "nacked": "80", "residuals": "0"},
+        {**mixed, "nacked": "80", "failed": "c000"},
+        {**mixed, "nacked": "80", "present": ""},
+        {**mixed, "nacked": "80", "present": "80"},
+        whole,
+        {**whole, "failed": "20"},
+        {**whole, "failed": "", "present": "a0"},
+        {**whole, "failed": "", "present": "e4"},
     ):
         acker.connection.client.xadd(stream, fields)
     track(acker, 2, 0, "after")
     body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
     assert [o["source_id"] for o in body["outcomes"]] == ["after", "before"]
-    assert body["unreadable"] == 10
+    assert body["unreadable"] == 9 + 8 + 4 + 4
+
+
+def test_absent_slots_of_a_block_have_no_verdict(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Slot 1 has failed, slot 3 expires, slots 4 and 8 are acked; the others hold no tree."""
+    acker = make_any_acker()
+    acker.track_block("shop", "page", [0, 5, 0, 6, 0, 0, 0, 0, 0], 5, present=[1, 3, 4, 8])
+    fail_slot(acker, 5, 1, "torn")
+    tick(acker, 3)
+    acker.track_block("shop", "done", [0, 0, 0], 6, present=[2])
+    path = f"{V1}/{acker.namespace}/outcomes"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for limit in (1, 2, 100):
+            found = await walked(client, path, limit=limit)
+            assert sorted((o["source_id"], o["slot"], o["verdict"], o["why"]) for o in found) == [
+                ("done", 2, "ack", ""),
+                ("page", 1, "nack", "torn"),
+                ("page", 3, "nack", ""),
+                ("page", 4, "ack", ""),
+                ("page", 8, "ack", ""),
+            ]
+
+    asked(any_server.url, talk)
 
 
 def test_reads_for_a_page_are_bounded() -> None:
@@ -215,8 +251,9 @@ def test_reads_for_a_page_are_bounded() -> None:
 def test_entries_that_cannot_match_are_not_parsed() -> None:
     """Entries of acks are not even parsed if the filter is nack."""
     acks, all_ = {b"verdict": b"ack", b"reason": b"completed", b"rows": b"no"}, b"4095"
-    block = {**acks, b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_}
-    mixed = {**block, b"verdict": b"mixed", b"reason": b"expired", b"rows": b"[]"}
+    block = {b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_, b"n": all_}
+    more = {b"cause": b"idle", b"idle": b"1", b"nacked": b"", b"failed": b"", b"residuals": b""}
+    mixed = {**block, **more, b"verdict": b"mixed", b"reason": b"expired"}
     flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
     ((*_, count),) = _commands(next(flow))
     entries = [(b"%d-0" % (10**6 - n), acks) for n in range(count // 2)]

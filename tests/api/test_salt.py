@@ -15,7 +15,7 @@ from tests.api.service import asked
 from tests.api.streams import streaming
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import fail, tick, track
+from tests.support import fail, tick, track, track_block
 
 
 def salt_of(acker: Acker) -> str:
@@ -29,6 +29,7 @@ def test_no_answer_log_or_audit_entry_has_the_salt(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     acker, dropped = make_any_acker(edges=("mill",)), make_any_acker(edges=("mill",))
+    track_block(acker, 5, [1 << 55 | 40])
     salts, found = [salt_of(acker), salt_of(dropped)], list[str]()
 
     async def ask(client: httpx.AsyncClient, operation: Operation, anchor: int) -> httpx.Response:

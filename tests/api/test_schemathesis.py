@@ -86,7 +86,7 @@ def test_any_request_gets_a_documented_answer(
     orders: Acker, address: str, session: requests.Session, method: str, path: str
 ) -> None:
     operation = SCHEMA[path][method]
-    there: dict[str, Any] = {"namespace": NAMESPACE, "anchor": "7"}
+    there: dict[str, Any] = {"namespace": NAMESPACE, "anchor": "7", "block": "5"}
     fixed = {name: value for name, value in there.items() if f"{{{name}}}" in path}
     cases = [
         operation.as_strategy(GenerationMode.POSITIVE, path_parameters=fixed or None),

@@ -15,7 +15,7 @@ from tests.api.operations import NEW, OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer
 from tests.api.test_redis_away import UNREACHABLE
 from tests.conftest import MakeAcker
-from tests.support import track
+from tests.support import track, track_block
 
 Met = set[tuple[str, str, int]]
 
@@ -48,6 +48,7 @@ def test_documented_statuses_are_exactly_the_real_ones(
     for module in ("reading.reader", "acting.actions"):
         monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 0.0)  # a retry would not help
     acker, other = make_any_acker(), make_any_acker()
+    track_block(acker, 5, [40], task="shop")
     client_ = acker.connection.client
     client_.hset(ShardKeys(other.namespace, 0).meta, "schema", 9)
     client_.acl_setuser(

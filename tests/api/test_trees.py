@@ -88,6 +88,7 @@ def test_tree_in_a_block_has_its_block(
             "block": "5",
             "first_anchor": str(block_anchor(5, 0)),
             "slots": 3,
+            "partial": False,
             "task": "shop",
             "label": "page 1",
             "bucket": 0,
@@ -95,9 +96,72 @@ def test_tree_in_a_block_has_its_block(
         states = []
         for slot in range(3):
             tree = (await client.get(f"{path}/{block_anchor(5, slot)}")).json()
-            assert tree["block"] == {"block": "5", "slots": 3, "open": [0, 2], "failed": [2]}
+            slots = {"open": [0, 2], "failed": [2], "absent": []}
+            assert tree["block"] == {"block": "5", "slots": 3, **slots}
             states.append((tree["state"], tree["why"], tree["edges"]))
-        assert states == [("open", "", []), ("complete", "", []), ("failed", "torn", ["mill"])]
+        assert states == [("open", "", []), ("complete", "", []), ("failed", "", ["mill"])]
+
+    asked(any_server.url, talk)
+
+
+def test_block_with_absent_slots(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    """Slots 0, 2 and 4 hold no tree: the block is read by its number, or by a tree in it."""
+    acker = make_any_acker(edges=("mill",))
+    acker.track_block("shop", "page", [0, 1 << 55 | 40, 0, 41, 0], 5, present=[1, 3])
+    path = f"{V1}/{acker.namespace}"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        (block,) = (await client.get(f"{path}/trees")).json()["blocks"]
+        assert (block["slots"], block["partial"]) == (5, True)
+        assert block["first_anchor"] == str(block_anchor(5, 0))
+        first = (await client.get(f"{path}/blocks/{block['block']}")).json()
+        slots = {"open": [1, 3], "failed": [], "absent": [0, 2, 4]}
+        assert first["block"] == {"block": "5", "slots": 5, **slots}
+        assert (first["anchor"], first["edges"]) == (str(block_anchor(5, 1)), ["mill"])
+        same = (await client.get(f"{path}/trees/{first['anchor']}")).json()
+        for tree in (first, same):
+            assert tree.pop("idle_ms") <= tree.pop("age_ms") < 60_000
+        assert same == first
+        for slot in (0, 2, 4, 5):
+            absent = f"{path}/trees/{block_anchor(5, slot)}"
+            is_problem(await client.get(absent), 404, "tree-not-pending")
+            is_problem(await client.post(f"{absent}/fail", json={}), 404, "tree-not-pending")
+            is_problem(await client.post(f"{absent}/touch"), 404, "tree-not-pending")
+        oldest = (await client.get(path)).json()["oldest"]["tree"]
+        assert oldest["anchor"] == str(block_anchor(5, 1))
+
+    asked(any_server.url, talk)
+
+
+def test_block_that_is_not_pending(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    track_block(acker, 2**50 - 1, [40], "page", "shop")
+    path = f"{V1}/{acker.namespace}/blocks"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.get(f"{path}/{2**50 - 1}")).json()["source_id"] == "page"
+        body = is_problem(await client.get(f"{path}/5"), 404, "tree-not-pending")
+        assert body["detail"].startswith("the block is not pending")
+        for wrong in ("-1", "x", "0x5", "1e3", str(2**50), "9" * 30, "%D9%A1"):
+            is_problem(await client.get(f"{path}/{wrong}"), 422, "bad-request")
+        is_problem(await client.get(f"{V1}/none/blocks/5"), 404, "namespace-not-found")
+
+    asked(any_server.url, talk)
+
+
+def test_damaged_bitmap_of_a_block_is_a_problem(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Without the bitmap, absent slots would look like complete trees."""
+    acker = make_any_acker()
+    acker.track_block("shop", "page", [0, 40, 0], 5, present=[1])
+    acker.connection.client.delete(ShardKeys(acker.namespace, 0).present(5))
+    path = f"{V1}/{acker.namespace}"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for tree in ("blocks/5", *(f"trees/{block_anchor(5, slot)}" for slot in range(3))):
+            body = is_problem(await client.get(f"{path}/{tree}"), 409, "schema")
+            assert "tampered" in body["detail"]
 
     asked(any_server.url, talk)
 

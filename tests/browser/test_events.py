@@ -7,9 +7,11 @@ import httpx
 from playwright.sync_api import Page, Route, expect
 
 from acker_redis.batching.batch import Batch
+from acker_redis.protocol.keys import channel
 from tests.browser.conftest import MakeLoad, OpenPage
 from tests.browser.look import figure, panel
 from tests.browser.stack import Service
+from tests.support import tick
 from tests.waiting import LIMIT, wait_until
 
 ORDERS = "/api/v1/namespaces/orders"
@@ -123,7 +125,7 @@ def test_rates_of_the_service_are_shown_until_two_readings(
 def test_verdicts_taken_at_once_are_shown(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(40)
-    batch = Batch("shop")
+    batch = Batch("shop", ids=load.acker.ids)
     anchors = batch.track_block("page 7", [40, 41])
     load.acker.apply(batch)
     page = open_page("/#/ns/orders")
@@ -141,6 +143,34 @@ def test_verdicts_taken_at_once_are_shown(make_load: MakeLoad, open_page: OpenPa
     row = panel(page, "Verdicts").get_by_role("row").filter(has_text="page 7")
     expect(row).to_contain_text("2 trees")
     expect(row).to_contain_text("acked")
+
+
+def test_verdicts_of_a_block_with_absent_slots_count_its_trees(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    page = open_page("/#/ns/orders")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(figure(page, "Pending")).to_have_text("0")
+    load.acker.track_block("shop", "page 7", [0] * 30, present=range(3, 12))
+    done = panel(page, "Verdicts").get_by_role("row").filter(has_text="page 7")
+    expect(done).to_contain_text("9 trees")
+    expect(done).to_contain_text("acked")
+    load.acker.track_block("shop", "page 8", [0, 5, 6, 7, 0, 0, 0], present=[1, 2, 3, 4])
+    tick(load.acker, 3)
+    rows = panel(page, "Verdicts").get_by_role("row").filter(has_text="page 8")
+    expect(rows.filter(has_text="3 trees")).to_contain_text("no ack")
+    expect(rows.filter(has_text="acked")).to_have_count(1)
+    expect(rows).to_have_count(2)
+    outcomes = load.acker.outcomes("shop")
+    outcomes.take(outcomes.read())
+    # Another program publishes an ack of a block without the bitmap of its failed trees.
+    told = {"verdict": "ack", "reason": "completed", "n": 3, "block": "5", "label": "page 9"}
+    client, name = load.acker.connection.client, channel("orders", "ack", "shop")
+    client.publish(name, json.dumps({**told, "age": 5, "slots": 3}, separators=(",", ":")))
+    load.acker.track_block("shop", "page 10", [0])
+    expect(panel(page, "Verdicts").get_by_role("row", name="page 10")).to_contain_text("acked")
+    expect(panel(page, "Verdicts").get_by_role("row", name="page 9")).to_have_count(0)
 
 
 def test_list_is_updated_by_events(make_load: MakeLoad, open_page: OpenPage) -> None:

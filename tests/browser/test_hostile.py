@@ -75,7 +75,7 @@ def test_ids_and_reasons_are_text_everywhere(make_load: MakeLoad, open_page: Ope
 
 def test_labels_are_text(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
-    batch = Batch("shop")
+    batch = Batch("shop", ids=load.acker.ids)
     for text in HOSTILE.values():
         batch.track_block(text, [7, 8])
     load.acker.apply(batch)

@@ -252,13 +252,13 @@ def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
     return all(reply == wanted for reply in replies)
 
 
-def not_pending() -> Problem:
-    """Return the problem of a tree that is not pending."""
+def not_pending(what: str = "tree") -> Problem:
+    """Return the problem of a tree, or a block, that is not pending."""
     return Problem(
         404,
         "tree-not-pending",
         "Not Found",
-        "the tree is not pending: it was acked or nacked, or was never tracked",
+        f"the {what} is not pending: it was acked or nacked, or was never tracked",
     )
 
 

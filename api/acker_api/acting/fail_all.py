@@ -7,7 +7,7 @@ itself, like any late message; ``ended`` counts these.
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from acker_api.reading.walk import Filter, Kind, walk
@@ -122,28 +122,14 @@ class Failing:
             if tree.state == self.state:
                 yield tree
         for entry in meant.blocks(page):
-            first = await acker.show(entry.anchors[0])
+            first = await acker.show_block(entry.block)
             if not first or not first.block or first.source_id != entry.label:
                 continue  # the block has ended
-            for slot in sorted({*first.block.open} - {*first.block.failed}):
-                yield _in_block(first, slot)
-
-
-def _in_block(first: TreeState, slot: int) -> TreeState:
-    """Return an open tree of a block, by the state of its first tree; without its checksum."""
-    assert first.block  # noqa: S101 - for mypy
-    return TreeState(
-        anchor=block_anchor(first.block.block, slot),
-        checksum=first.checksum if slot == 0 else 0,
-        task=first.task,
-        source_id=first.source_id,
-        failed=False,
-        why="",
-        age_ms=first.age_ms,
-        idle_ms=first.idle_ms,
-        bucket=first.bucket,
-        block=first.block,
-    )
+            block, failed = first.block, {*first.block.failed}
+            waits = [slot for slot in block.open if slot not in failed]
+            for slot, checksum in zip(waits, block.outstanding, strict=True):
+                anchor = block_anchor(block.block, slot)
+                yield replace(first, anchor=anchor, checksum=checksum, failed=False)
 
 
 class _Sender:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from acker_api.shapes.verdicts import Outcome
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Cause, odd_edges
+from acker_redis.protocol.slots import count_slots, slots_of_hex
 
 MOST = 200
 """Maximum number of verdicts of an event."""
@@ -73,7 +74,11 @@ class BlockVerdict(BaseModel):
     block: str = Field(description="Number of the block", examples=["17"])
     label: str = Field(description="The source's name for the block", examples=["page 1"])
     task: str = Field(examples=["shop"])
-    count: int = Field(description="Number of trees", examples=[4095])
+    count: int = Field(
+        description="Number of verdicts: slots without a tree have none, nor have trees that "
+        "failed earlier",
+        examples=[4095],
+    )
     acked: int = Field(examples=[4095])
     nacked: int = Field(examples=[0])
     age_ms: int = Field(examples=[5200])
@@ -144,7 +149,7 @@ class Gathering:
             ]
             self._outcomes(address, reason, rows, at_ms)
         else:
-            nacked = len(body["nacked"]) if address.verdict == "mixed" else count
+            nacked = _nacked(address.verdict, count, body)
             told = BlockVerdict(
                 verdict=address.verdict,
                 reason=reason,
@@ -152,8 +157,8 @@ class Gathering:
                 label=body["label"],
                 task=address.task,
                 count=count,
-                acked=count if address.verdict == "ack" else max(0, count - nacked),
-                nacked=nacked if address.verdict in ("nack", "mixed") else 0,
+                acked=count - nacked if address.verdict in ("ack", "mixed") else 0,
+                nacked=nacked,
                 age_ms=body["age"],
                 cause=body.get("cause", ""),
                 edges=self._odd(body.get("residuals", "")),
@@ -218,3 +223,24 @@ class Gathering:
         self._size = size
         self._acks += 0 if address.verdict == "nack" else len(made)
         self.dropped += len(rows) - len(made)
+
+
+def _nacked(verdict: str, count: int, body: Any) -> int:
+    """Return how many of the ``count`` trees of a block are nacked.
+
+    Raises KeyError, TypeError or ValueError if a bitmap of slots is missing or malformed, or if the
+    bitmaps do not give ``count``: damage must not be shown as acks.
+    """
+    slots, failed, nacked = body["slots"], b"", b""
+    if verdict in ("ack", "mixed"):
+        failed = slots_of_hex(body["failed"], slots)
+    if verdict == "mixed":
+        nacked = slots_of_hex(body["nacked"], slots)
+        if len(body["residuals"]) != 16 * count_slots(nacked):
+            raise ValueError("a residual for each nacked tree is missing")
+    trees = slots
+    if "present" in body:
+        trees = count_slots(slots_of_hex(body["present"], slots))
+    if trees - count_slots(failed) != count or count_slots(nacked) > count:
+        raise ValueError(f"{count} verdicts, but {trees} trees of a block")
+    return count if verdict == "nack" else count_slots(nacked)

@@ -90,12 +90,13 @@ def families(survey: Survey) -> Iterator[Metric]:
 def _trees(states: dict[str, Status]) -> Iterator[Metric]:
     pending = _gauge(
         "acker_trees_pending",
-        "Pending trees, loose and in blocks; bucket is their age in ticks, 0 the newest",
+        "Pending trees, loose and in blocks, of which all slots count; bucket is their age in "
+        "ticks, 0 the newest",
         *("namespace", "shard", "bucket"),
     )
     in_blocks = _gauge(
         "acker_trees_pending_in_blocks",
-        "Pending trees that are in blocks",
+        "Slots of pending blocks, also those without a tree",
         *("namespace", "shard"),
     )
     expiring = _gauge(

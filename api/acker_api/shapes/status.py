@@ -163,7 +163,9 @@ class Shard(BaseModel):
     pending: list[int] = Field(
         description="Pending trees per bucket, the newest bucket first", examples=[[10, 2, 0]]
     )
-    in_blocks: list[int] = Field(description="Of these, trees in blocks", examples=[[0, 0, 0]])
+    in_blocks: list[int] = Field(
+        description="Of these, slots of blocks, also those without a tree", examples=[[0, 0, 0]]
+    )
     expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
     fences: int = Field(description="Producer lanes that the shard remembers", examples=[4])
     now_ms: int = Field(description="Redis's clock", examples=[1_700_000_010_000])
@@ -198,11 +200,14 @@ class NamespaceStatus(BaseModel):
     findings: list[Finding] = Field(
         description="Problems, errors first; empty: the namespace is healthy", examples=[[]]
     )
-    pending: int = Field(description="Trees in the buckets", examples=[12])
+    pending: int = Field(
+        description="Trees in the buckets; of a block all slots count, also those without a tree",
+        examples=[12],
+    )
     pending_by_bucket: list[int] = Field(
         description="Of all shards, newest bucket first", examples=[[10, 2, 0]]
     )
-    in_blocks: int = Field(description="Of these, trees in blocks", examples=[0])
+    in_blocks: int = Field(description="Of these, slots of blocks", examples=[0])
     expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
     high_water: Literal["ok", "high", "over"] = Field(
         description="`high` from the mark on, `over` from twice the mark; the worst shard counts"

@@ -19,7 +19,7 @@ class BlockInBrief(BaseModel):
     """The block of a tree."""
 
     block: str = Field(examples=["815"])
-    slots: int = Field(description="Number of its trees", examples=[3])
+    slots: int = Field(description="Number of its slots", examples=[3])
 
 
 class BlockOfTree(BlockInBrief):
@@ -27,6 +27,9 @@ class BlockOfTree(BlockInBrief):
 
     open: list[int] = Field(description="Slots with outstanding messages", examples=[[1]])
     failed: list[int] = Field(description="Slots that have failed", examples=[[]])
+    absent: list[int] = Field(
+        description="Slots that hold no tree, and have no verdict", examples=[[]]
+    )
 
     @classmethod
     def of(cls, block: BlockState) -> "BlockOfTree":
@@ -36,6 +39,7 @@ class BlockOfTree(BlockInBrief):
             slots=block.slots,
             open=list(block.open),
             failed=list(block.failed),
+            absent=list(block.absent),
         )
 
 
@@ -56,7 +60,11 @@ class TreeInBrief(BaseModel):
     task: str = Field(description="'' if it is not tracked yet", examples=["shop"])
     source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
     state: State
-    why: str = Field(description="Reason that the bolt gave for the failure", examples=[""])
+    why: str = Field(
+        description="Reason that the bolt gave for the failure. '' for a tree in a block: its "
+        "verdict has the reason",
+        examples=[""],
+    )
     age_ms: int = Field(description="Time since its first row", examples=[5200])
     idle_ms: int = Field(
         description="Time since its last row; in a block, since the last row of the block, to "
@@ -106,14 +114,15 @@ class Oldest(BaseModel):
 
 
 class Block(BaseModel):
-    """A pending block; each of its trees shows which slots are open."""
+    """A pending block; `GET blocks/{block}` shows which of its slots are open."""
 
     block: str = Field(examples=["815"])
     first_anchor: str = Field(
-        description="Anchor of slot 0; for another tree add its slot",
+        description="Anchor of slot 0; for another slot add its number",
         examples=["4611686018430726144"],
     )
     slots: int = Field(examples=[3])
+    partial: bool = Field(description="Whether some slots hold no tree", examples=[False])
     task: str = Field(examples=["shop"])
     label: str = Field(examples=["page 1"])
     age_ms: int = Field(examples=[5200])
@@ -127,6 +136,7 @@ class Block(BaseModel):
             block=str(entry.block),
             first_anchor=str(entry.anchors[0]),
             slots=entry.slots,
+            partial=entry.partial,
             task=entry.task,
             label=entry.label,
             age_ms=entry.age_ms,

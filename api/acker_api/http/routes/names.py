@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from acker_redis.protocol.ids import check_anchor
+from acker_redis.protocol.ids import check_anchor, check_block
 
 Namespace = Annotated[
     str,
@@ -26,3 +26,16 @@ def _anchor(anchor: _Anchor) -> int:
 
 Anchor = Annotated[int, Depends(_anchor)]
 """An anchor in the path; InvalidBatchError for an invalid one."""
+
+_Block = Annotated[
+    str,
+    Path(description="Number of a block, decimal", pattern=r"^[0-9]{1,16}$", examples=["815"]),
+]
+
+
+def _block(block: _Block) -> int:
+    return check_block(int(block))
+
+
+Block = Annotated[int, Depends(_block)]
+"""A number of a block in the path; InvalidBatchError for an invalid one."""

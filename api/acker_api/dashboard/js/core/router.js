@@ -6,6 +6,7 @@
  *     #/ns/orders                         one namespace, live
  *     #/ns/orders/trees?state=failed      its trees, filtered
  *     #/ns/orders/trees/4711              one tree
+ *     #/ns/orders/blocks/815              the first tree of a block
  *     #/ns/orders/config                  its configuration
  *     #/audit                             the audit log
  */

@@ -30,6 +30,7 @@
  * @property {number} slots
  * @property {number[]} open
  * @property {number[]} failed
+ * @property {number[]} [absent] slots that hold no tree
  *
  * @typedef {object} Tree
  * @property {string} anchor
@@ -48,6 +49,7 @@
  * @property {string} block
  * @property {string} first_anchor
  * @property {number} slots
+ * @property {boolean} [partial] some slots hold no tree
  * @property {string} task
  * @property {string} label
  * @property {number} age_ms

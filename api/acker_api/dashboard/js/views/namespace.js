@@ -9,7 +9,7 @@ import { findings as findingsOf, inParts } from "../data/health.js";
 import { chip, empty } from "../ui/panel.js";
 import { config } from "./config.js";
 import { live } from "./live.js";
-import { tree } from "./tree.js";
+import { block, tree } from "./tree.js";
 import { trees } from "./trees.js";
 
 const TABS = /** @type {[string, string][]} */ ([["", "Live"], ["trees", "Trees"], ["config", "Configuration"]]);
@@ -30,6 +30,7 @@ export function namespace(scope, place) {
   const content = h("div", { class: "content" });
   const draw = () => {
     if (tab === "trees" && anchor) return tree(scope, feed, anchor);
+    if (tab === "blocks" && anchor) return block(scope, feed, anchor);
     if (tab === "trees") return trees(scope, feed, place.query);
     return tab === "config" ? config(scope, feed) : live(scope, feed);
   };
@@ -108,7 +109,7 @@ export function namespace(scope, place) {
           h("a", { href: href([]) }, "Namespaces"), icon("right"), h("span", { "aria-current": "page" }, h("bdi", {}, name))),
         h("div", { class: "head-name" }, h("h1", { tabindex: "-1" }, h("bdi", {}, name)), badge)),
       h("nav", { class: "tabs", "aria-label": "Views of the namespace" }, TABS.map(([part, title]) =>
-        h("a", { href: href(["ns", name, ...(part ? [part] : [])]), "aria-current": part === tab ? "page" : null }, title)))),
+        h("a", { href: href(["ns", name, ...(part ? [part] : [])]), "aria-current": part === (tab === "blocks" ? "trees" : tab) ? "page" : null }, title)))),
     alarms, health, content);
   turned(connection.value);
   // Findings take room and arrive a moment later: content that they would push away stays hidden until then.

@@ -3,7 +3,7 @@
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
 import { ago, count, duration, moment, plural } from "../core/format.js";
-import { href } from "../core/router.js";
+import { go, href } from "../core/router.js";
 import { may } from "../data/session.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { ask, toast } from "../ui/dialog.js";
@@ -13,6 +13,8 @@ import { STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
 
 const EVERY_MS = 2000;
 const SLOTS = 200;
+/** Redis does not keep the reasons of failed trees in blocks. */
+const REASON_IN_VERDICT = "its verdict has the reason";
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -32,15 +34,7 @@ export function tree(scope, feed, anchor) {
 
   const reload = facts.load(scope, {
     every: EVERY_MS,
-    load: async (signal) => {
-      try {
-        return await get(inNamespace(namespace, "trees", anchor), { signal });
-      } catch (error) {
-        const known = /** @type {any} */ (error);
-        if (known.status === 404 && known.code !== "namespace-not-found" && !known.notOffered) return null;
-        throw error;
-      }
-    },
+    load: (signal) => pending(inNamespace(namespace, "trees", anchor), signal),
     draw: (/** @type {Tree | null} */ found) => {
       const status = feed.status.value;
       // Computed once: the readings of the tree and of the clock are from different moments.
@@ -69,6 +63,42 @@ export function tree(scope, feed, anchor) {
     h("div", { class: "row halves" }, facts.root, line.root));
 }
 
+/**
+ * Go to the first tree of a block.
+ *
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {string} number
+ */
+export function block(scope, feed, number) {
+  const { namespace } = feed;
+  const facts = new Panel({ title: "Block" });
+  put(facts.body, skeleton(6));
+  facts.load(scope, {
+    load: (signal) => pending(inNamespace(namespace, "blocks", number), signal),
+    draw: (/** @type {Tree | null} */ first) => {
+      if (first) go(href(["ns", namespace, "trees", first.anchor]), true);
+      else put(facts.body, empty("inbox", "Not pending", "All its trees have their verdicts, or it was never tracked."));
+    },
+  });
+  return h("div", { class: "live" },
+    h("div", { class: "tree-head" }, h("div", {},
+      h("a", { class: "back-link", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"),
+      h("div", { class: "tree-title" }, h("span", { class: "quiet" }, `Block ${number}`)))),
+    facts.root);
+}
+
+/** Return a tree, or null if it is not pending. @param {string} path @param {AbortSignal} signal */
+async function pending(path, signal) {
+  try {
+    return await get(path, { signal });
+  } catch (error) {
+    const known = /** @type {any} */ (error);
+    if (known.status === 404 && known.code !== "namespace-not-found" && !known.notOffered) return null;
+    throw error;
+  }
+}
+
 /** @param {Tree} tree @param {string[]} edges of the namespace */
 function known(tree, edges) {
   const waits = tree.edges || [];
@@ -85,7 +115,7 @@ function known(tree, edges) {
       ? h("small", { class: "residual" }, waits.length > 1 ? "Several messages are outstanding: this is the XOR of their ids."
         : "If one message is outstanding, this is its id.") : null)],
     ["Anchor", h("code", { class: "mono" }, tree.anchor)],
-    ["Why", tree.why ? foreign(tree.why, "whole") : null],
+    ["Why", tree.why ? foreign(tree.why, "whole") : tree.state === "failed" && tree.block ? REASON_IN_VERDICT : null],
   ];
   return [
     h("dl", { class: "facts wide" }, pairs.filter(([, value]) => value !== null).map(
@@ -95,13 +125,14 @@ function known(tree, edges) {
 }
 
 /** @param {import("../data/types.js").Block} block */
-function blockFacts({ block, slots, open, failed }) {
+function blockFacts({ block, slots, open, failed, absent = [] }) {
   const list = (numbers) => numbers.length > SLOTS
     ? `${numbers.slice(0, SLOTS).join(", ")} and ${count(numbers.length - SLOTS)} more` : numbers.join(", ") || "none";
   return h("div", { class: "block" }, h("h3", {}, "Its block"), h("dl", { class: "facts wide" }, [
-    ["Block", h("code", { class: "mono" }, block)], ["Trees in it", count(slots)],
+    ["Block", h("code", { class: "mono" }, block)], ["Trees in it", count(slots - absent.length)],
     [`Open (${count(open.length)})`, h("span", { class: "slots number" }, list(open))],
     [`Failed (${count(failed.length)})`, h("span", { class: "slots number" }, list(failed))],
+    ...(absent.length ? [[`Slots without a tree (${count(absent.length)})`, h("span", { class: "slots number" }, list(absent))]] : []),
   ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
 }
 
@@ -137,7 +168,7 @@ function timeline(feed, anchor, found, born) {
       points.push({ at: moment(now - found.idle_ms), level: "info", title: "Last row", text: [ago(found.idle_ms)] });
     }
     if (found.state === "failed") {
-      points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : "no reason given"] });
+      points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : found.block ? REASON_IN_VERDICT : "no reason given"] });
     }
     points.push({ at: moment(now), level: "now", title: "Now",
       text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });

@@ -120,8 +120,8 @@ function treeRow(namespace, tree) {
 
 function blockRow(namespace, block) {
   return row(COLUMNS, [
-    h("a", { class: "tree-link", href: href(["ns", namespace, "trees", block.first_anchor]) }, foreign(block.label)),
-    foreign(block.task), chip("plain", `block of ${count(block.slots)}`), age(block.age_ms), count(block.bucket),
+    h("a", { class: "tree-link", href: href(["ns", namespace, "blocks", block.block]) }, foreign(block.label)),
+    foreign(block.task), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
     foreign(block.first_anchor)]);
 }
 

@@ -105,9 +105,16 @@ _acker_draw() { # COUNT [MASK]: draw COUNT numbers, 1 .. MASK, from the system's
   done
 }
 
-_acker_derive() { # KEY ATTEMPT: the edge ids of a child, one for each input in `texts`, into _acker_ids
+_acker_derive() { # NAME PURPOSE PART..: store a number of 64 bits, in hex, that depends on the salt, PURPOSE and PARTs
+  local LC_ALL=C _part _all=''
+  for _part in "$_acker_salt" "${@:2}"; do _all+="${#_part}:$_part"; done
+  _acker_hash _part 256 "$_all" || return
+  printf -v "$1" %s "${_part:0:16}"
+}
+
+_acker_derive_edges() { # KEY ATTEMPT: the edge ids of a child, one for each input in `texts`, into _acker_ids
   # Each depends on all inputs: another join of the same message must not share an edge id with this one.
-  local LC_ALL=C text i sum all='' sorted=() by=$((${#_acker_named[@]} ? 9 : 1))
+  local LC_ALL=C text i number sorted=() by=$((${#_acker_named[@]} ? 9 : 1))
   for text in ${texts[@]+"${texts[@]}"}; do
     for ((i = ${#sorted[@]}; i > 0; i--)); do
       [[ ${sorted[i - 1]} > $text ]] || break
@@ -115,12 +122,11 @@ _acker_derive() { # KEY ATTEMPT: the edge ids of a child, one for each input in 
     done
     sorted[i]=$text
   done
-  for text in "$_acker_salt" child "$1" "$2" ${sorted[@]+"${sorted[@]}"}; do all+="${#text}:$text"; done
   _acker_ids=()
   for text in ${texts[@]+"${texts[@]}"}; do
-    _acker_hash sum 256 "$all${#text}:$text" || return
-    # Of the first 64 bits; >> copies the sign, which the mask removes.
-    _acker_ids+=($(((16#${sum:0:16} >> by) & _acker_low)))
+    _acker_derive number child "$1" "$2" "${sorted[@]}" "$text" || return
+    # >> copies the sign, which the mask removes.
+    _acker_ids+=($(((16#$number >> by) & _acker_low)))
   done
 }
 
@@ -374,6 +380,8 @@ _acker_hash() { # NAME 1|256 TEXT: store the hex digits of its SHA-1 or SHA-256
   printf -v "$1" %s "${BASH_REMATCH[0]}"
 }
 
+_acker_no_hash() { _acker_error REDIS 'cannot compute a SHA-256: sha256sum and shasum are missing, or have failed'; }
+
 _acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
   local _up
   if read -r _up _ 2>/dev/null </proc/uptime; then
@@ -466,11 +474,11 @@ acker_batch() { # [TASK]: begin a batch; rows of the previous batch are dropped
 
 acker_row() { # add a row; an invalid one is refused, and leaves the batch unchanged
   local IFS=$' \t\n'
-  local verb=${1:-} anchor delta=0 tuple
+  local verb=${1:-} anchor delta=0 tuple block
   _acker_here || return
   case $verb in
-    block)
-      _acker_track_block "${@:2}"
+    block) # NUMBER LABEL DELTA..: for each tree the XOR of the ids of its first messages; 0: none, it is complete
+      _acker_number block "${2:-}" && _acker_track_block "$block" "${@:3}"
       return
       ;;
     track | ack | fail | touch) _acker_anchor anchor "${2:-}" || return ;;
@@ -544,25 +552,32 @@ _acker_fold() { # ANCHOR DELTA FLAGS TEXT
   _acker_flags[$1]=$((${_acker_flags[$1]:-0} | $3))
 }
 
-_acker_track_block() { # NUMBER LABEL DELTA..
-  local LC_ALL=C block delta deltas='' anchor
-  _acker_needs_task && _acker_number block "${1:-}" || return
-  if ((block >= 1 << 50)); then
-    _acker_error REFUSED "a block is a number from 0 to 2^50-1, not $block"
+_acker_track_block() { # NUMBER LABEL DELTA..; NUMBER '' means: derive it
+  local LC_ALL=C block=$1 delta deltas='' anchor of_spark='@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$'
+  _acker_needs_task && _acker_text label "${2:-}" 1 || return
+  if [[ $2 =~ $of_spark ]]; then
+    _acker_error REFUSED "label $2 ends in @ and a number, as only labels of Spark do; use another"
     return
-  fi
-  _acker_text label "${2:-}" 1 || return
-  if (($# < 3 || $# - 2 > _acker_SLOTS)); then
+  elif (($# < 3 || $# - 2 > _acker_SLOTS)); then
     _acker_error REFUSED "a block has 1 to $_acker_SLOTS trees, not $(($# - 2))"
-    return
-  elif [[ -n ${_acker_column[$block]:-} ]]; then
-    _acker_error REFUSED "block $block is tracked twice; use another number for each attempt"
     return
   fi
   for delta in "${@:3}"; do
     _acker_number delta "$delta" || return
     deltas+=" $delta"
   done
+  if [[ -z $block ]]; then
+    _acker_configured || return
+    _acker_untraced _acker_derive block block "$_acker_task" "$2" || { _acker_no_hash; return; }
+    block=$(((16#$block >> 14) & ((1 << 50) - 1)))
+  fi
+  if ((block >= 1 << 50)); then
+    _acker_error REFUSED "a block is a number from 0 to 2^50-1, not $block"
+    return
+  elif [[ -n ${_acker_column[$block]:-} ]]; then
+    _acker_error REFUSED "block $block is tracked twice; use another number for each attempt"
+    return
+  fi
   for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
     ((anchor & _acker_IN_BLOCK && ((anchor >> 12) & ((1 << 50) - 1)) == block)) || continue
     _acker_has_slot "$anchor" $(($# - 2)) || return
@@ -662,12 +677,12 @@ _acker_pack_blocks() { # SHARD BLOCK..
       _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
       argv='' names='' bytes=0 count=0
     fi
-    argv+=$_acker_six names+=" $block" bytes=$((bytes + _acker_size)) count=$((count + 1))
+    argv+=$_acker_seven names+=" $block" bytes=$((bytes + _acker_size)) count=$((count + 1))
   done
   _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
 }
 
-_acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their size into _acker_size
+_acker_pack_block() { # BLOCK: its seven arguments into _acker_seven, and their size into _acker_size
   local block=$1 flags=0 header='' at='' deltas='' failed='' number='' text slot anchor rest
   local column=(${_acker_column[$1]:-}) rows=() row
   _acker_bytes number "$block"
@@ -703,7 +718,8 @@ _acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their size
     for row in "${column[@]}"; do _acker_bytes deltas "$row"; done
     _acker_size=$((_acker_size + 3 + ${#_acker_task} + ${#_acker_label[$block]} + 8 * ${#column[@]}))
   fi
-  _acker_six=" \"\\x0$flags\" \"$number\" \"$header\" \"$at\" \"$deltas\" \"$failed\""
+  # The empty one: each slot holds a tree.
+  _acker_seven=" \"\\x0$flags\" \"$number\" \"$header\" \"\" \"$at\" \"$deltas\" \"$failed\""
 }
 
 # Applying
@@ -824,8 +840,9 @@ _acker_counts() {
   ACKER_REJECTED=() ACKER_REJECTED_BLOCKS=() ACKER_ERROR='' ACKER_WORDS=''
 }
 
-_acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker_found
-  local LC_ALL=C text=$1 byte bytes=() i
+_acker_octets() { # TEXT: the values of its bytes, which redis-cli has escaped, into `bytes`
+  local LC_ALL=C text=$1 byte
+  bytes=()
   while [[ -n $text ]]; do
     case $text in
       \\x*) byte=$((16#${text:2:2})) text=${text:4} ;;
@@ -839,6 +856,11 @@ _acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker
     esac
     bytes+=("$byte")
   done
+}
+
+_acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker_found
+  local bytes i
+  _acker_octets "$1"
   _acker_found=()
   for ((i = 0; i + 1 < ${#bytes[@]}; i += 2)); do _acker_found+=($((256 * bytes[i] + bytes[i + 1]))); done
 }
@@ -880,6 +902,28 @@ acker_track() { # TASK SOURCE_ID [COUNT] [--edge NAME]: begin a tree; the ids of
   for id in ${ids[@]+"${ids[@]}"}; do ACKER_MESSAGES+=("$ACKER_ANCHOR:$id"); done
 }
 
+acker_track_block() { # TASK LABEL DELTA..: begin a block of trees, one for each DELTA; its number into ACKER_BLOCK
+  # DELTA is the XOR of the ids of a tree's first messages, see acker_row. The number is derived from the salt of the
+  # namespace, TASK and LABEL, so use another LABEL for each attempt. Slot k has the anchor 1 << 62 | NUMBER << 12 | k.
+  local IFS=$' \t\n'
+  local block
+  ACKER_BLOCK=''
+  _acker_here && acker_flush && acker_batch "${1:-}" && _acker_track_block '' "${@:2}" || return
+  block=${_acker_blocks[0]}
+  acker_apply || return
+  if ((ACKER_REPEATED)) && [[ ${*:3} == *[1-9]* ]]; then
+    # The lost reply said whether the block was rejected. No bolt has a message of it yet.
+    acker_show $((_acker_IN_BLOCK | block << 12)) || return
+    [[ $ACKER_PENDING == yes && $_acker_age -lt $_acker_buckets ]] || ACKER_REJECTED_BLOCKS=("$block")
+  fi
+  if ((${#ACKER_REJECTED_BLOCKS[@]})); then
+    _acker_error OVERFLOW "block $2 was nacked: too much is pending, or an earlier block of this number is expiring; \
+send none of its messages, and track it later under another label"
+    return
+  fi
+  ACKER_BLOCK=$block
+}
+
 _acker_split() { # OPTIONS ARGUMENT..: the options --edge NAME and --key TEXT into `edge` and `key`, others into `rest`
   local allowed=$1
   rest=() edge='' key=() # key is an array, because a key may be empty
@@ -909,13 +953,32 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
     ((anchor & _acker_IN_BLOCK)) && shard=$((anchor >> 12))
     if _acker_patiently _acker_call show $((shard & (_acker_shards - 1))) " \"$argument\""; then
       ACKER_PENDING=no
-      [[ $_acker_reply == *,* ]] && ACKER_PENDING=yes
+      [[ $_acker_reply == *,* ]] || return 0
+      _acker_age=${_acker_reply#*,}
+      _acker_age=${_acker_age%%,*}
+      if ((anchor & _acker_IN_BLOCK)); then
+        _acker_holds $((anchor & 4095)) || break
+      else
+        ACKER_PENDING=yes
+      fi
       return 0
     fi
     [[ $turn == first && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]] || break
     _acker_shards=''
   done
   _acker_fail_now
+}
+
+_acker_holds() { # SLOT: set ACKER_PENDING to yes if the block in _acker_reply has a tree in this slot
+  local bytes slots
+  _acker_fault=REDIS _acker_said='this is not a reply of the script'
+  _acker_strings "$_acker_reply" # header, checksums, failed, present
+  ((${#_acker_found[@]} == 4)) || return
+  _acker_octets "${_acker_found[0]}"
+  slots=$((256 * ${bytes[11]:-0} + ${bytes[12]:-0}))
+  _acker_octets "${_acker_found[3]}" # empty if each slot holds a tree
+  ((${#bytes[@]} == 0 || ${#bytes[@]} == (slots + 7) / 8)) || return
+  ((slots <= $1 || (${#bytes[@]} && !(bytes[$1 / 8] >> (7 - $1 % 8) & 1)))) || ACKER_PENDING=yes
 }
 
 acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
@@ -936,11 +999,14 @@ acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to CO
   for ((shard = 0; shard < shards; shard++)); do
     key="acker:{$_acker_ns:$shard}:outcomes:$1"
     _acker_patiently _acker_ask "XRANGE $key - + COUNT ${2:-16}" || { _acker_fail_now; return; }
-    _acker_read_entries "$shard"
+    _acker_read_entries "$shard" && continue
+    ACKER_OUTCOMES=() _acker_entries=()
+    _acker_error REDIS 'an entry of the outcomes cannot be parsed; has another program written it?'
+    return
   done
 }
 
-_acker_read_entries() { # SHARD: parse the entries in _acker_reply
+_acker_read_entries() { # SHARD: parse the entries in _acker_reply; return 1 if one is malformed
   local i n items
   local -A fields=()
   _acker_strings "$_acker_reply"
@@ -948,13 +1014,13 @@ _acker_read_entries() { # SHARD: parse the entries in _acker_reply
   n=${#items[@]}
   for ((i = 0; i < n; i += 2)); do
     if [[ ${items[i]} =~ ^[0-9]+-[0-9]+$ ]]; then
-      ((i == 0)) || _acker_read_entry
+      ((i == 0)) || _acker_read_entry || return
       fields=()
       _acker_entries+=("$1 ${items[i]}")
       i=$((i + 1))
     fi
     case ${items[i]} in
-      verdict | reason | rows | block | label | age | slots | failed | nacked | cause | idle | residuals)
+      verdict | reason | n | rows | block | label | age | slots | failed | nacked | present | cause | idle | residuals)
         _acker_decode "fields[${items[i]}]" "${items[i + 1]}"
         ;;
     esac
@@ -963,43 +1029,71 @@ _acker_read_entries() { # SHARD: parse the entries in _acker_reply
 }
 
 _acker_read_entry() { # add the outcomes of `fields`, one for each tree
-  local said=${fields[verdict]} reason=${fields[reason]} age=${fields[age]:-} i slot base slots parts ends=()
+  local said=${fields[verdict]:-} reason=${fields[reason]:-} before=${#ACKER_OUTCOMES[@]}
   if [[ -z ${fields[block]:-} ]]; then
-    _acker_json "${fields[rows]}"
-    local step=6
-    [[ $reason == expired ]] && step=8 # the row of an expired tree has a text more
-    for ((i = 1; i + step - 2 < ${#parts[@]}; i += step)); do
-      [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
-      age=${parts[i + 3]//,/}
-      ends=("${parts[i + 4]}")
-      ((step == 6)) || ends=('' "${parts[i + 4]}" "${parts[i + 6]}" "${parts[i + 7]//[!0-9]/}")
-      _acker_outcome "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${ends[@]}"
-    done
-    return 0
+    _acker_read_loose
+  else
+    _acker_read_block || return
   fi
-  [[ ${fields[block]} =~ ^[0-9a-f]{13}$ && ${fields[slots]:-0} =~ ^[0-9]{1,4}$ ]] || return 0
+  # If a bitmap is lost, there are more verdicts: acks of trees that failed before, or do not exist.
+  [[ ${fields[n]:-} == $((${#ACKER_OUTCOMES[@]} - before)) ]]
+}
+
+_acker_read_loose() {
+  local parts ends i step=6
+  _acker_json "${fields[rows]:-}"
+  [[ $reason == expired ]] && step=8 # the row of an expired tree has a text more
+  for ((i = 1; i + step - 2 < ${#parts[@]}; i += step)); do
+    [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
+    ends=("${parts[i + 4]}")
+    ((step == 6)) || ends=('' "${parts[i + 4]}" "${parts[i + 6]}" "${parts[i + 7]//[!0-9]/}")
+    _acker_outcome "$said" "$reason" $((16#${parts[i]})) "${parts[i + 3]//,/}" "${parts[i + 2]}" "${ends[@]}"
+  done
+}
+
+_acker_read_block() {
+  local age=${fields[age]:-} label=${fields[label]:-} slots=${fields[slots]:-} idle=${fields[idle]:-} base parts i slot
+  local failed=${fields[failed]:-} nacked='' present=${fields[present]:-} residuals=${fields[residuals]:-} residual
+  [[ ${fields[block]} =~ ^[0-9a-f]{13}$ && $age =~ ^[0-9]+$ ]] || return
   base=$((_acker_IN_BLOCK | 16#${fields[block]} << 12))
   if [[ -n ${fields[rows]:-} ]]; then
     _acker_json "${fields[rows]}"
     for ((i = 0; i + 1 < ${#parts[@]}; i += 2)); do
-      _acker_outcome "$said" "$reason" $((base | ${parts[i]//[!0-9]/})) "$age" "${fields[label]}" "${parts[i + 1]}"
+      _acker_outcome "$said" "$reason" $((base | ${parts[i]//[!0-9]/})) "$age" "$label" "${parts[i + 1]}"
     done
     return 0
   fi
-  local holes=${fields[failed]:-} lost=${fields[nacked]:-} residuals=${fields[residuals]:-}
-  slots=${fields[slots]:-0} holes=",${holes//[][]/},"
-  i=0
-  for slot in ${lost//[!0-9]/ }; do ends[slot]=_${residuals:16*i++:16}; done
-  for ((slot = 0; slot < slots; slot++)); do
-    [[ $holes == *",$slot,"* ]] && continue # it was nacked when it failed
-    if [[ -n ${ends[slot]:-} ]]; then
-      _acker_outcome nack expired $((base | slot)) "$age" "${fields[label]}" '' \
-        "${fields[cause]:-}" "${ends[slot]#_}" "${fields[idle]:-}"
-      continue
+  [[ $slots =~ ^[1-9][0-9]{0,3}$ && $slots -le $_acker_SLOTS ]] || return
+  [[ -z $failed ]] || _acker_bitmap "$failed" || return
+  [[ -z $present ]] || _acker_bitmap "$present" || return
+  if [[ $said == mixed ]]; then
+    nacked=${fields[nacked]:-} said=ack reason=completed
+    _acker_bitmap "$nacked" && [[ $idle =~ ^[0-9]+$ && $residuals =~ ^[0-9a-f]*$ ]] || return
+  fi
+  for ((slot = 0, i = 0; slot < slots; slot++)); do
+    residual=''
+    if _acker_in "$nacked" "$slot"; then
+      residual=${residuals:i:16} i=$((i + 16))
+      ((${#residual} == 16)) || return
     fi
-    [[ ${fields[verdict]} == mixed ]] && said=ack reason=completed
-    _acker_outcome "$said" "$reason" $((base | slot)) "$age" "${fields[label]}" ''
+    _acker_in "$failed" "$slot" && continue # it was nacked when it failed
+    [[ -z $present ]] || _acker_in "$present" "$slot" || continue
+    if [[ -n $residual ]]; then
+      _acker_outcome nack expired $((base | slot)) "$age" "$label" '' "${fields[cause]:-}" "$residual" "$idle"
+    else
+      _acker_outcome "$said" "$reason" $((base | slot)) "$age" "$label" ''
+    fi
   done
+  [[ -z $nacked ]] || ((i == ${#residuals}))
+}
+
+_acker_bitmap() { # BITMAP: whether it is one, in hex, of `slots` slots: bit 7 of byte 0 is slot 0, the last bits are 0
+  local last=$(((slots - 1) % 8 + 1))
+  [[ $1 =~ ^[0-9a-f]+$ && ${#1} -eq $(((slots + 7) / 8 * 2)) ]] && ((!(16#${1: -2} & 0xff >> last)))
+}
+
+_acker_in() { # BITMAP SLOT: whether the slot is in it; no slot is in ''
+  ((16#0${1:$2 / 4:1} >> (3 - $2 % 4) & 1))
 }
 
 _acker_json() { # TEXT: split it at its quotes into `parts`: texts outside and inside of quotes alternate
@@ -1132,8 +1226,7 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
   _acker_anchored ${places[@]+"${places[@]}"}
   while :; do
     if ((${#key[@]})); then
-      _acker_untraced _acker_derive "$key" "$attempt" ||
-        { _acker_error REDIS 'cannot compute a SHA-256: sha256sum and shasum are missing, or have failed'; return; }
+      _acker_untraced _acker_derive_edges "$key" "$attempt" || { _acker_no_hash; return; }
     else
       _acker_draw ${#places[@]} "$_acker_low" || { _acker_error REDIS 'od cannot read /dev/urandom'; return; }
     fi

@@ -175,6 +175,12 @@ class Driver:
         )
         return _error_of(said) if said[0] == "error" else {"emitted": said[1:]}
 
+    def _on_track_block(self, task: str, label: str, deltas: list[str]) -> Any:
+        said = self.shell.ask(
+            f"{_words('acker_track_block', task, label, *deltas)}; _answer $ACKER_BLOCK"
+        )
+        return _error_of(said) if said[0] == "error" else {"block": said[1]}
+
     def _on_work(
         self,
         inputs: list[str],

@@ -27,7 +27,7 @@ def test_commands_of_the_rest_page_succeed(
     make_any_acker()  # so that the server is empty
     script = "\n".join(re.findall(r"```sh[^\n]*\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
     lines = [line for line in script.splitlines() if line.startswith("curl ")]
-    assert len(lines) == 18
+    assert len(lines) == 19
 
     async def talk(client: httpx.AsyncClient) -> None:
         for line in lines:
@@ -40,7 +40,7 @@ def test_commands_of_the_rest_page_succeed(
 
 
 def _provide(acker: Acker) -> None:
-    """Create the namespace and the tree that the page uses."""
+    """Create the namespace, the tree and the block that the page uses."""
     try:
         acker.status()
     except NamespaceNotFoundError:
@@ -49,6 +49,8 @@ def _provide(acker: Acker) -> None:
         batch = Batch("shop")
         batch.track(4711, "order-17", [40])
         acker.apply(batch)
+    if acker.show_block(815) is None:
+        acker.track_block("shop", "page 1", [40, 41], 815)
 
 
 async def _curl(client: httpx.AsyncClient, line: str) -> httpx.Response:

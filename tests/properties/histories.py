@@ -24,20 +24,32 @@ from hypothesis.stateful import (
 
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.ids import split_anchor
+from acker_redis.protocol.ids import block_anchor, split_anchor
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.sync.outcomes import BlockOutcome
 from tests.properties.in_step import TASK, InStep, Part
 from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
-from tests.properties.topology import FAIL, TOUCH, Forest, Message, Tree, fold, fold_blocks
-from tests.properties.truth import Truth
+from tests.properties.topology import (
+    FAIL,
+    TOUCH,
+    Forest,
+    Message,
+    Slot,
+    Tree,
+    fold,
+    fold_blocks,
+)
+from tests.properties.truth import Life, Truth
 
 LANES = ("p", "q", "s", "@r")
 INDEX = st.integers(-3, 1000)
 JOINS = st.just([]) | st.lists(INDEX, max_size=2)
 TREES = st.tuples(st.sampled_from([1, 1, 1, 2, 3, 0]), JOINS)
-BLOCKS = st.lists(st.lists(TREES, min_size=1, max_size=5), min_size=1, max_size=3)
+SLOTS = st.tuples(st.sampled_from([True] * 4 + [False]), TREES).map(
+    lambda s: s[1] if s[0] else None
+)
+BLOCKS = st.lists(st.lists(SLOTS, min_size=1, max_size=6).filter(any), min_size=1, max_size=3)
 WORKS = st.tuples(
     st.lists(INDEX, min_size=1, max_size=1) | st.lists(INDEX, min_size=1, max_size=3),
     st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3]),
@@ -89,7 +101,7 @@ class Histories(RuleBasedStateMachine):
         self._go(lane, fate)
 
     @rule(blocks=BLOCKS, lane=st.sampled_from(LANES), fate=FATES)
-    def emit_blocks(self, blocks: list[list[tuple[int, list[int]]]], lane: str, fate: Any) -> None:
+    def emit_blocks(self, blocks: list[list[Slot]], lane: str, fate: Any) -> None:
         rows = [row for slots in blocks for row in self.forest.begin_block(slots)[1]]
         self.buffers[lane] += rows
         for message in self.forest.messages:
@@ -119,8 +131,9 @@ class Histories(RuleBasedStateMachine):
     def finish(self, which: int, spare: int, flag: int, lane: str, fate: Any) -> None:
         """Process all or nearly all open messages of a block, which chance rarely does."""
         lives = self.truth.blocks()
-        block = lives[which % len(lives)].trees[0].anchor >> 12
-        left = [m for m in self.forest.messages if any(a >> 12 == block for a in m.ids)]
+        block = self._number(lives[which % len(lives)])
+        base = block_anchor(block, 0) >> 12
+        left = [m for m in self.forest.messages if any(a >> 12 == base for a in m.ids)]
         for k, message in enumerate(left[spare:]):
             self._work(lane, [message], 0, 0 if k else flag)
         self._go(lane, fate)
@@ -136,12 +149,20 @@ class Histories(RuleBasedStateMachine):
         self._go(lane, fate)
 
     @precondition(lambda self: self.truth.blocks())
-    @rule(which=INDEX, flags=st.sampled_from([0, FAIL]), lane=st.sampled_from(LANES), fate=FATES)
-    def stray(self, which: int, flags: int, lane: str, fate: Any) -> None:
-        """Send a row for a slot that the block does not have."""
+    @rule(
+        which=INDEX,
+        delta=st.sampled_from([0, 1, 1]),
+        flags=st.sampled_from([0, FAIL]),
+        lane=st.sampled_from(LANES),
+        fate=FATES,
+    )
+    def stray(self, which: int, delta: int, flags: int, lane: str, fate: Any) -> None:
+        """Send a row for an absent slot, or for one that the block does not have."""
         lives = self.truth.blocks()
-        trees = lives[which % len(lives)].trees
-        self.buffers[lane].append(TreeRow(trees[0].anchor + len(trees), 1, flags))
+        life = lives[which % len(lives)]
+        slots = [slot for slot in range(life.size + 1) if slot not in life.trees]
+        anchor = block_anchor(self._number(life), slots[which % len(slots)])
+        self.buffers[lane].append(TreeRow(anchor, delta, flags))
         self._go(lane, fate)
 
     @precondition(lambda self: self.forest.messages)
@@ -168,7 +189,9 @@ class Histories(RuleBasedStateMachine):
     @rule(
         which=INDEX,
         ended=st.booleans(),
-        other=st.sampled_from(["", "failed", "touch", "delta", "label", "slots", "slots"]),
+        other=st.sampled_from(
+            ["", "failed", "touch", "delta", "label", "slots", "slots", "absent"]
+        ),
         lane=st.sampled_from(LANES),
         fate=FATES,
     )
@@ -177,22 +200,27 @@ class Histories(RuleBasedStateMachine):
         known = [t for t in self.tracks if ended ^ (t[1][0].anchor in self.truth.lives)]
         known = known or self.tracks
         row, raws = known[which % len(known)]
-        last = len(row.deltas) - 1
+        present = sorted(row.deltas.keys() - row.absent)
+        last = present[-1]
+        anchor = block_anchor(row.block, last)
         if other == "delta":
             row = replace(row, deltas={**row.deltas, last: row.deltas[last] ^ 1})
-            raws = [*raws, TreeRow(raws[0].anchor + last, 1)]
+            raws = [*raws, TreeRow(anchor, 1)]
         elif other == "failed":
             row = replace(row, failed={**row.failed, last: "again"})
-            raws = [*raws, TreeRow(raws[0].anchor + last, 0, FAIL, why="again")]
+            raws = [*raws, TreeRow(anchor, 0, FAIL, why="again")]
         elif other == "touch":
             row = replace(row, touch=True)
         elif other == "label":
             row = replace(row, label="another")
-        elif other == "slots" and last:
+        elif other == "slots" and len(present) > 1:
             kept = {slot: row.deltas[slot] for slot in range(last)}
             failed = {slot: why for slot, why in row.failed.items() if slot < last}
-            row = replace(row, deltas=kept, failed=failed)
-            raws = [raw for raw in raws if raw.anchor != raws[0].anchor + last]
+            absent = frozenset(slot for slot in row.absent if slot < last)
+            row = replace(row, deltas=kept, failed=failed, absent=absent)
+            raws = [raw for raw in raws if raw.anchor != anchor]
+        elif other == "absent" and len(present) > 1:
+            row, raws = self._without_a_slot(row, raws)
         self._dispatch(lane, [([], [row], raws)])
         if fate:
             self.deliver(lane, fate[0])
@@ -305,12 +333,28 @@ class Histories(RuleBasedStateMachine):
         rows = self.forest.process(inputs, children, flags, "why" if flags & FAIL else "")
         self.buffers[lane] += rows
 
+    def _without_a_slot(self, row: BlockRow, raws: list[TreeRow]) -> tuple[BlockRow, list[TreeRow]]:
+        """Return a TRACK with one more absent slot, preferably that of a hole."""
+        present = sorted(row.deltas.keys() - row.absent)
+        holes = [slot for slot in present if not row.deltas[slot]]
+        slot = (holes or present)[0]
+        self.note(f"tracked again with a {'hole' if holes else 'tree'} absent")
+        failed = {other: why for other, why in row.failed.items() if other != slot}
+        deltas, absent = {**row.deltas, slot: 0}, row.absent | {slot}
+        row = replace(row, deltas=deltas, failed=failed, absent=absent)
+        return row, [raw for raw in raws if raw.anchor != block_anchor(row.block, slot)]
+
+    def _number(self, life: Life) -> int:
+        """Return the number of a block."""
+        anchor = next(iter(life.trees.values())).anchor
+        return (split_anchor(anchor) or (0,))[0]
+
     def _go(self, lane: str, fate: tuple[int, int] | None) -> None:
         if fate and self.buffers[lane]:
             raws, self.buffers[lane] = self.buffers[lane], []
             loose = [raw for raw in raws if not split_anchor(raw.anchor)]
             in_blocks = [raw for raw in raws if split_anchor(raw.anchor)]
-            blocks = fold_blocks(in_blocks, TASK)
+            blocks = fold_blocks(in_blocks, TASK, self.forest.sizes)
             for row in blocks:
                 if row.task:
                     self.tracks.append((row, _of(row, in_blocks)))

@@ -21,6 +21,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.slots import pack_slots
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
@@ -32,7 +33,8 @@ from tests.tiers import examples
 
 BLOCKS = st.integers(1, 4)
 DELTAS = st.sampled_from([0, 0, 1, 2, 3, 1 << 31, (1 << 63) - 1])
-SLOTS = st.integers(0, 6)
+SLOTS = st.integers(0, 9)
+ABSENT = st.just(set()) | st.sets(st.integers(0, 8), max_size=4)
 WHYS = st.sampled_from(["", "w", 'q"\\', "é"])
 FENCES = st.none() | st.builds(
     Fence, st.sampled_from(["p", "@d"]), st.integers(1, 8), st.sampled_from(["", "a"])
@@ -46,9 +48,13 @@ def block_rows(draw: st.DrawFn) -> list[BlockRow]:
         failed = draw(st.dictionaries(SLOTS, WHYS, max_size=2))
         touch = draw(st.sampled_from([False, False, True]))
         if draw(st.booleans()):
-            column = draw(st.lists(DELTAS, min_size=1, max_size=5))
+            column = dict(enumerate(draw(st.lists(DELTAS, min_size=1, max_size=9))))
             label = draw(st.sampled_from(["kafka/3/1000", 'q"\\', "é"]))
-            rows.append(BlockRow(block, dict(enumerate(column)), failed, touch, "t", label))
+            absent = frozenset(draw(ABSENT) & column.keys())
+            if absent == column.keys():
+                absent -= {0}
+            column |= dict.fromkeys(absent, 0)
+            rows.append(BlockRow(block, column, failed, touch, "t", label, absent))
         else:
             deltas = draw(st.dictionaries(SLOTS, DELTAS, max_size=6))
             rows.append(BlockRow(block, deltas, failed, touch))
@@ -97,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         number, block = sorted(blocks, key=lambda item: item[0])[which % len(blocks)]
         deltas = dict(enumerate(block.checksums))
         row = BlockRow(number, deltas, {0: "late"} if fail else {})
-        event("finished a block")
+        event(f"finished a block{' with absent slots' if block.absent else ''}")
         assert self.redis.apply_blocks([row]) == self.model.apply_blocks([row])
 
     @rule(anchor=st.integers(1, 3), delta=DELTAS, flags=st.sampled_from([0, 1, 4]))
@@ -160,7 +166,10 @@ class Machine(RuleBasedStateMachine):
             for number, block in place.items():
                 column = struct.pack(f">{len(block.checksums)}Q", *block.checksums)
                 assert client.get(keys.block(number)) == column
-                assert {int(slot) for slot in client.hkeys(keys.failed(number))} == block.failed
+                failed, present = client.mget(keys.failed(number), keys.present(number))
+                slots, some = len(block.checksums), bool(block.absent)
+                assert failed == (pack_slots(block.failed, slots) if block.failed else None)
+                assert present == (pack_slots(block.trees, slots) if some else None)
         assert shard.latency.count == shard.counters["acked"]
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
@@ -174,7 +183,8 @@ class Machine(RuleBasedStateMachine):
                 while self.redis.expire_blocks():
                     pass
             client = self.redis.acker.connection.client
-            left = {key for key in self.redis.dump() if b":block" in key or b":failed" in key}
+            kinds = (b":block", b":failed", b":present")
+            left = {key for key in self.redis.dump() if any(kind in key for kind in kinds)}
             assert not left, "no key remains when all blocks have ended"
             assert not client.exists(f"{self.redis.keys.prefix}:scratch")
             self.redis.acker.close()

@@ -17,7 +17,7 @@ ZERO = "if not any(block.checksums):"
 FAILED = "failed=tuple(sorted(block.failed)) if verdict"
 DROPPED = 'self.counters["orphaned"] += len(row.deltas) + len(row.failed)'
 EARLY = f'self.__dict__.setdefault("early", {{}})[row.block] = row.deltas\n            {DROPPED}'
-NEW = "row.label, column, list(column), last_ms"
+NEW = "list(column),\n                absent=row.absent"
 BUCKETS = "{} for _ in range(self.config.buckets)"
 MOVES = 'if age is not None and (row.touch or self.config.refresh == "update"):'
 MOVED = "to, capped = self._moved_to(age, block.first_ms)"
@@ -29,6 +29,7 @@ EXPIRING = (
     "                if old and slot < len(old.checksums):\n"
     f"                    old.checksums[slot] ^= delta\n            {DROPPED}"
 )
+ABSENT = "absent=() if rows else tuple(sorted(block.absent)),"
 TICK = "super().draining or bool(self.blocks_expiring)"
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "a block is acked though a slot is open": [(ZERO, "if sum(map(bool, block.checksums)) < 2:")],
@@ -49,7 +50,30 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     ],
     "expiry acks all": [("if block.checksums[slot]}", "if False}")],
     "expiry nacks all": [("if block.checksums[slot]}", "if True}")],
-    "expiry nacks failed slots again": [("))) - block.failed", ")))")],
+    "expiry nacks failed slots again": [
+        ("slots = block.trees - block.failed", "slots = block.trees")
+    ],
+    "absent slots are acked": [(ABSENT, "absent=(),")],
+    "absent slots are told when their block expires": [
+        (ABSENT, 'absent=() if rows or verdict == "mixed" else tuple(sorted(block.absent)),')
+    ],
+    "absent slots are told with a rejection": [
+        (ABSENT, 'absent=() if rows or verdict == "nack" else tuple(sorted(block.absent)),')
+    ],
+    "absent slots fail": [("if slot in block.trees}", "if slot < len(block.checksums)}")],
+    "deltas of absent slots do not count": [
+        ("if slot < len(block.checksums):", "if slot in block.trees:")
+    ],
+    "present slots are no content": [
+        (
+            "            _column(row),\n            row.absent,\n",
+            "            _column(row),\n            block.absent,\n",
+        )
+    ],
+    "absent slots are counted as acked": [
+        ("done = len(block.trees - ", "done = len(set(range(len(block.checksums))) - ")
+    ],
+    "absent slots take no room": [("+ sum(len(block.checksums) for", "+ sum(len(block.trees) for")],
     "a mixed verdict lists nothing": [("nacked=nacked)", "nacked=())")],
     "a repeat is applied again": [("if highest is not None:", "if False:")],
     "fences are forgotten": [("if fence:\n", "if False:\n")],
@@ -130,7 +154,12 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     ],
 }
 
-IN_THE_BOOKS = ("failed trees are counted as acked", "failed trees are not pending")
+IN_THE_BOOKS = (
+    "failed trees are counted as acked",
+    "failed trees are not pending",
+    "absent slots are counted as acked",
+    "absent slots take no room",
+)
 """Bugs that make no verdict wrong, but the counters."""
 
 

@@ -1,7 +1,7 @@
 """Compare Redis with the reference model on calls at their limits, from a seed.
 
 64 blocks in one call, blocks of 4095 trees, 4096 named slots, dense and sparse columns in one
-call, and thousands of failures: small state machines never send them.
+call, thousands of failures and of absent slots: small state machines never send them.
 """
 
 import random
@@ -14,6 +14,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_NAMED
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
+from acker_redis.protocol.slots import pack_slots
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
@@ -26,11 +27,17 @@ SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]
 
 
 def begin(chance: random.Random, numbers: range, slots: int) -> list[BlockRow]:
-    rows = []
+    rows, named = [], 0
     for number in numbers:
         size = slots if chance.random() < 0.5 else chance.randrange(1, slots + 1)
-        column = (chance.choice([0, chance.randrange(1, 2**63)]) for _ in range(size))
-        rows.append(BlockRow(number, dict(enumerate(column)), task="t", label=f"b/{number}"))
+        column = {s: chance.choice([0, chance.randrange(1, 2**63)]) for s in range(size)}
+        absent = frozenset[int]()
+        if chance.random() < 0.5:
+            count = chance.choice([0, 1, size // 2, size - 1])
+            absent = frozenset(chance.sample(range(size), min(count, MAX_NAMED - named)))
+            named += len(absent)
+        column |= dict.fromkeys(absent, 0)
+        rows.append(BlockRow(number, column, task="t", label=f"b/{number}", absent=absent))
     return rows
 
 
@@ -109,5 +116,9 @@ def test_redis_agrees_with_the_reference_on_large_blocks(
         client = acker.connection.client
         for bucket in model.block_buckets:
             for block, its in bucket.items():
-                packed = client.get(f"{redis.keys.prefix}:block:{block:013x}")
+                packed = client.get(redis.keys.block(block))
                 assert packed == b"".join(c.to_bytes(8, "big") for c in its.checksums)
+                present = client.get(redis.keys.present(block))
+                assert present == (
+                    pack_slots(its.trees, len(its.checksums)) if its.absent else None
+                )

@@ -7,13 +7,16 @@ anchor, and is otherwise a tree like any other.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, block_anchor, split_anchor
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
+
+Slot = tuple[int, list[int]] | None
+"""The number of a tree's first messages, and others that it shares; None for an absent slot."""
 
 
 @dataclass(eq=False)
@@ -58,6 +61,8 @@ class Forest:
         self.trees: dict[int, Tree] = {}
         self.messages: list[Message] = []
         """Messages that wait to be processed."""
+        self.sizes: dict[int, int] = {}
+        """Number of slots of each block, absent ones included."""
 
     def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> TreeRow:
         """Create a tree with new first messages and with ``also``; return its TRACK row."""
@@ -71,16 +76,19 @@ class Forest:
         tree.rows ^= {delta} - {0}
         return TreeRow(tree.anchor, delta, TRACK, f"source {tree.anchor}")
 
-    def begin_block(self, slots: Sequence[tuple[int, list[int]]]) -> tuple[int, list[TreeRow]]:
-        """Create a block of new trees; return its number, and a TRACK row per slot.
+    def begin_block(self, slots: Sequence[Slot]) -> tuple[int, list[TreeRow]]:
+        """Create a block of new trees; return its number, and a TRACK row per tree.
 
         ``slots`` has the number of first messages of each slot, and the messages that it shares,
-        also with earlier slots. A slot without messages is a hole, which is zero from the start.
+        also with earlier slots; None for an absent slot. A slot without messages is a hole, which
+        is zero from the start.
         """
         number = self.chance.randrange(BLOCK_MAX + 1)
+        self.sizes[number] = len(slots)
         return number, [
-            self.begin(firsts, self.pick(also), block_anchor(number, slot))
-            for slot, (firsts, also) in enumerate(slots)
+            self.begin(tree[0], self.pick(tree[1]), block_anchor(number, slot))
+            for slot, tree in enumerate(slots)
+            if tree
         ]
 
     def process(
@@ -144,25 +152,27 @@ def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
     return list(folded.values())
 
 
-def fold_blocks(rows: Sequence[TreeRow], task: str) -> list[BlockRow]:
+def fold_blocks(rows: Sequence[TreeRow], task: str, sizes: Mapping[int, int]) -> list[BlockRow]:
     """Fold rows into one row per block, as a client does; a TRACK includes its trees' rows."""
     folded: dict[int, list[TreeRow]] = {}
     for row in fold(rows):
         block, _ = split_anchor(row.anchor) or (0, 0)
         folded.setdefault(block, []).append(row)
-    return [_fold_block(block, slots, task) for block, slots in folded.items()]
+    return [_fold_block(block, slots, task, sizes) for block, slots in folded.items()]
 
 
-def _fold_block(block: int, rows: Sequence[TreeRow], task: str) -> BlockRow:
-    tracks = any(row.flags & TRACK for row in rows)
-    return BlockRow(
-        block,
-        {row.anchor & 0xFFF: row.delta for row in rows if row.delta or tracks},
-        {row.anchor & 0xFFF: row.why for row in rows if row.flags & FAIL},
-        any(row.flags & TOUCH for row in rows),
-        task if tracks else "",
-        f"block {block}" if tracks else "",
-    )
+def _fold_block(
+    block: int, rows: Sequence[TreeRow], task: str, sizes: Mapping[int, int]
+) -> BlockRow:
+    deltas = {row.anchor & 0xFFF: row.delta for row in rows if row.delta}
+    failed = {row.anchor & 0xFFF: row.why for row in rows if row.flags & FAIL}
+    touch = any(row.flags & TOUCH for row in rows)
+    if not any(row.flags & TRACK for row in rows):
+        return BlockRow(block, deltas, failed, touch)
+    slots = range(sizes[block])
+    absent = frozenset(slots) - {row.anchor & 0xFFF for row in rows}
+    column = dict.fromkeys(slots, 0) | deltas
+    return BlockRow(block, column, failed, touch, task, f"block {block}", absent)
 
 
-__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Tree", "fold", "fold_blocks"]
+__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Slot", "Tree", "fold", "fold_blocks"]

@@ -18,7 +18,7 @@ from acker_redis.simulate.records import Place
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
 
-Content = tuple[str, tuple[int, ...]]
+Content = tuple[str, tuple[int, ...], frozenset[int]]
 COUNTER = {"completed": "acked"}
 
 
@@ -26,18 +26,23 @@ COUNTER = {"completed": "acked"}
 class Life:
     """A block or a loose tree from its TRACK to its end. A block number may have several lives."""
 
-    trees: list[Tree]
+    trees: dict[int, Tree]
+    """By slot; an absent slot has none."""
     place: Place
     """Its bucket. Of a loose tree with rows before its TRACK, the newest that it may be in."""
-    content: Content = ("", ())
-    """Label, or source id, and the column of the TRACK."""
+    size: int = 1
+    """Number of its slots, absent ones included."""
+    content: Content = ("", (), frozenset())
+    """Label, or source id, and the column and the absent slots of the TRACK."""
     tracked: bool = True
     certain: bool = True
     """Whether no row came before the TRACK. Such a row may have expired on its own."""
     touched: bool = False
     """Whether the current call touched it."""
-    applied: list[set[int]] = field(default_factory=list)
+    applied: dict[int, set[int]] = field(default_factory=dict)
     """Per slot, deltas of the applied rows. A delta that was applied twice is not in the set."""
+    strays: dict[int, set[int]] = field(default_factory=dict)
+    """The same of absent slots."""
     failed: set[int] = field(default_factory=set)
     maybe_failed: bool = False
     """A failure without a delta came before the TRACK; it may have been dropped, or expired."""
@@ -45,12 +50,21 @@ class Life:
     """Slots that have a verdict."""
 
     def __post_init__(self) -> None:
-        self.applied = [set() for _ in self.trees]
+        self.applied = {slot: set() for slot in self.trees}
 
     def complete(self, slot: int) -> bool:
         """Return whether all messages of a tree were processed, and all its rows were applied."""
         tree = self.trees[slot]
         return not tree.outstanding and self.applied[slot] == tree.rows
+
+    @property
+    def ends(self) -> bool:
+        """Whether all its trees are complete, and no absent slot has received a delta."""
+        return all(map(self.complete, self.trees)) and not any(self.strays.values())
+
+    def stray(self, slot: int, delta: int) -> None:
+        """Record a row of an absent slot."""
+        self.strays[slot] = self.strays.get(slot, set()) ^ ({delta} - {0})
 
     def row(self, slot: int, row: TreeRow) -> None:
         self.applied[slot] ^= {row.delta} - {0}
@@ -73,7 +87,7 @@ class Truth:
         self.lives: dict[int, Life] = {}
         """By anchor; a block by the anchor of its slot 0."""
         self.counts: Counter[str] = Counter()
-        self._rejected: dict[int, tuple[str, str, int]] = {}
+        self._rejected: dict[int, tuple[str, str, list[int]]] = {}
 
     def expiring(self, life: Life) -> bool:
         """Return whether its bucket is being drained: rows for it are late."""
@@ -112,18 +126,19 @@ class Truth:
                 tree.tracked = True
                 source = f"source {anchor}"
                 if anchor in reply.rejected:
-                    self._rejected[anchor] = ("overflow", source, 1)
+                    self._rejected[anchor] = ("overflow", source, [0])
                     self.lives.pop(anchor, None)
                     continue
-                life = life or Life([tree], self._begun())
-                life.tracked, life.content, life.place = True, (source, ()), self._begun()
+                life = life or Life({0: tree}, self._begun())
+                life.tracked, life.place = True, self._begun()
+                life.content = (source, (), frozenset())
                 self.lives[anchor] = life
             elif life is None and tree.tracked:
                 self.note("a row after the end")
                 continue
             elif life is None:
                 self.note("a row before its track")
-                life = Life([tree], self._begun(), tracked=False, certain=False)
+                life = Life({0: tree}, self._begun(), tracked=False, certain=False)
                 self.lives[anchor] = life
             elif life.certain and self.expiring(life):
                 self.note("a row while its tree expires")
@@ -144,20 +159,25 @@ class Truth:
             if row.failed.keys() - life.failed:
                 self.note("a failure with a block tracked again")
         elif row.task:
-            trees = [self.trees[anchor + slot] for slot in range(len(row.deltas))]
+            size = len(row.deltas)
+            slots = [slot for slot in range(size) if slot not in row.absent]
+            trees = {slot: self.trees[anchor + slot] for slot in slots}
             self.counts["tracked"] += len(trees)
             if life or rejected:
                 assert rejected, "tracked while its predecessor expires"
                 reason = "conflict" if life else "overflow"
-                self._rejected[anchor] = (reason, row.label, len(trees))
+                self._rejected[anchor] = (reason, row.label, slots)
+                if row.absent:
+                    self.note(f"a block with absent slots rejected: {reason}")
                 return
-            if any(tree.tracked for tree in trees):
+            if any(tree.tracked for tree in trees.values()):
                 self.note("a block number was reused")
-            for tree in trees:
+            for tree in trees.values():
                 tree.tracked = True
-            life = self.lives[anchor] = Life(trees, self._begun(), _content(row))
+            life = self.lives[anchor] = Life(trees, self._begun(), size, _content(row))
         elif life is None:
-            before = not self.trees[anchor].tracked
+            its = [tree for a, tree in self.trees.items() if a >> 12 == anchor >> 12]
+            before = not any(tree.tracked for tree in its)
             self.note("block rows before its track" if before else "block rows after its end")
             return
         elif self.expiring(life):
@@ -165,8 +185,12 @@ class Truth:
             return
         for raw in raws:
             _, slot = split_anchor(raw.anchor) or (0, 0)
-            if slot >= len(life.trees):
+            if slot >= life.size:
                 self.note("a slot that the block does not have")
+                continue
+            if slot not in life.trees:
+                self.note(f"a {'failure' if raw.flags & FAIL else 'row'} of an absent slot")
+                life.stray(slot, raw.delta)
                 continue
             if raw.flags & FAIL and slot in life.failed:
                 self.note("a slot failed again")
@@ -197,19 +221,21 @@ class Truth:
         if outcome.reason in ("overflow", "conflict"):
             self.note(f"{'a block' if in_block else 'a tree'} rejected: {outcome.reason}")
             expected = self._rejected.pop(anchor, None)
-            assert expected == (outcome.reason, label, len(singles)), "rejected wrongly"
+            slots = [single.anchor - anchor for single in singles]
+            assert expected == (outcome.reason, label, slots), "rejected wrongly"
             return
         assert life, "a verdict for an untracked tree"
         assert life.content[0] == label, "a verdict for another source"
         for single in singles:
             slot = single.anchor - anchor
+            assert slot in life.trees, "a verdict for a slot without a tree"
             assert slot not in life.told, "a second verdict"
             self._judge(life, slot, single)
             life.told.add(slot)
         if outcome.reason == "expired" and life.certain:
             assert self.expiring(life), "expired too early"
         if in_block and outcome.reason == "completed":
-            assert all(map(life.complete, range(len(life.trees)))), "it ended while a tree is open"
+            assert life.ends, "it ended while a tree is open, or an absent slot is not zero"
         if not in_block or outcome.reason != "failed":
             assert len(life.told) == len(life.trees), "a tree of the block has no verdict"
             self._ended(life, outcome)
@@ -223,7 +249,7 @@ class Truth:
             if not life.tracked or not life.certain:
                 continue
             assert life.failed <= life.told, "failed without a verdict"
-            if not self.expiring(life) and all(map(life.complete, range(len(life.trees)))):
+            if not self.expiring(life) and life.ends:
                 assert len(life.told) == len(life.trees), "complete without a verdict"
                 self.note("a block of failed trees ended without an entry")
                 del self.lives[anchor]
@@ -232,7 +258,7 @@ class Truth:
         """Record that these blocks have expired; ``everything``: nothing is left to expire."""
         for block in blocks:
             life = self.lives.pop(block_anchor(block, 0), None)
-            assert not life or life.told == set(range(len(life.trees))), "expired without a verdict"
+            assert not life or life.told == set(life.trees), "expired without a verdict"
         if everything:
             late = [life for life in self.lives.values() if life.tracked and self.expiring(life)]
             assert not late, "no verdict after N ticks"
@@ -244,7 +270,7 @@ class Truth:
         lives = [life for life in self.lives.values() if life.tracked]
         untold = sum(len(life.trees) - len(life.told) for life in lives)
         assert model.tracked_records == untold, "the number of trees without a verdict is wrong"
-        in_blocks = sum(len(life.trees) for life in self.pending_blocks().values())
+        in_blocks = sum(life.size for life in self.pending_blocks().values())
         loose = sum(map(len, model.buckets))
         assert model.pending == loose + in_blocks, "pending is counted wrongly"
 
@@ -299,8 +325,9 @@ class Truth:
             self.note(f"a loose tree ended: {outcome.reason}")
             return
         self.note(f"a block ended: {outcome.reason}")
-        slots = set(range(len(life.trees)))
-        acked = slots - life.failed - set(outcome.nacked)
+        acked = set(life.trees) - life.failed - set(outcome.nacked)
+        if len(life.trees) < life.size and acked:
+            self.note(f"a block with absent slots acked: {outcome.reason}")
         if outcome.failed and outcome.reason == "completed":
             self.note("a block acked except its failed trees")
         if acked and outcome.nacked:
@@ -314,4 +341,4 @@ class Truth:
 
 
 def _content(row: BlockRow) -> Content:
-    return row.label, tuple(row.deltas[slot] for slot in range(len(row.deltas)))
+    return row.label, tuple(row.deltas[slot] for slot in range(len(row.deltas))), row.absent

@@ -163,7 +163,7 @@ static int read_block(list *all, const redisReply *fields, const json *rows, ack
     if (count < 1 || count > MAX_SLOTS) return spoilt(error);
     memset(present, 0xff, sizeof present);
     if ((before.size && !read_bitmap(before, (size_t)count, failed)) ||
-        (held.size && !read_bitmap(held, (size_t)count, present)) ||
+        (held.data && !read_bitmap(held, (size_t)count, present)) ||
         (mixed && (!read_bitmap(field(fields, "nacked"), (size_t)count, nacked) || !cause.data ||
                    !idle.data))) {
         return spoilt(error);
@@ -364,14 +364,17 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     copy(tree->source_id, sizeof tree->source_id, text, size - head - task);
     const redisReply *sums = reply->element[3], *failed = reply->element[4],
                      *present = reply->element[5];
-    size_t slot = anchor & 0xfff, slots = sums->type == REDIS_REPLY_STRING ? sums->len / 8 : 0;
-    if (slots < 1 || failed->type != REDIS_REPLY_STRING || present->type != REDIS_REPLY_STRING ||
-        (failed->len && !fits(failed->str, failed->len, slots)) ||
-        (present->len && !fits(present->str, present->len, slots))) {
-        return spoilt(error);
+    size_t slot = anchor & 0xfff, slots = (size_t)big_endian(record + 11, 2);
+    bool partial = record[10] & 2;
+    if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_STRING ||
+        present->type != REDIS_REPLY_STRING || sums->len != 8 * slots ||
+        partial != (present->len > 0) || (partial && !fits(present->str, present->len, slots)) ||
+        (failed->len && !fits(failed->str, failed->len, slots))) {
+        return acker_say(error, "REDIS",
+                         "a block has lost its checksums, or a bitmap of its slots is damaged");
     }
     /* The block has no such slot, or it holds no tree. */
-    if (slot >= slots || (present->len && !has(present->str, slot))) return 0;
+    if (slot >= slots || (partial && !has(present->str, slot))) return 0;
     tree->checksum = acker_get64(sums->str + 8 * slot) & TUPLE_MAX;
     tree->failed = failed->len && has(failed->str, slot);
     return 1;

@@ -52,7 +52,7 @@ static void status(char *to) {
 }
 
 static bool serve(FILE *in, int fd) {
-    char line[64], reply[1024] = APPLIED, *words[64];
+    char line[64], reply[2400] = APPLIED, *words[64];
     size_t sizes[64], count;
     if (!fgets(line, sizeof line, in)) return false;
     count = (size_t)atoi(line + 1);
@@ -534,14 +534,18 @@ static void malformed_entry_of_a_block_is_an_error(void) {
     }
 }
 
-/* The state of slot 1 or 2 of a block with three slots. */
-static int shown(unsigned slot, const char *failed, const char *present, acker_tree *tree) {
-    char reply[300];
+/* The state of a slot of a block with 257 slots: their number has no byte 0, which would end the
+ * reply. */
+static int shown(unsigned slot, bool partial, const char *failed, const char *present,
+                 acker_tree *tree) {
+    char reply[2300], sums[8 * 257 + 1];
     const char *const planned[] = {reply, NULL};
+    memset(sums, 'a', sizeof sums - 1);
+    sums[sizeof sums - 1] = 0;
     sprintf(reply,
-            "*6\r\n:9\r\n:0\r\n$27\r\naaaaaaaaaaaaaaaaaaaaa\001tpage\r\n$24\r\n"
-            "aaaaaaaabbbbbbbbcccccccc\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
-            strlen(failed), failed, strlen(present), present);
+            "*6\r\n:9\r\n:0\r\n$27\r\naaaaaaaaaa%c\001\001aaaaaaaa\001tpage\r\n$2056\r\n%s\r\n"
+            "$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
+            partial ? 'b' : 'a', sums, strlen(failed), failed, strlen(present), present);
     acker_client *client = begin(planned, -1, 1);
     int found = acker_show(client, acker_block_anchor(1, slot), tree, NULL);
     acker_close(client);
@@ -550,13 +554,20 @@ static int shown(unsigned slot, const char *failed, const char *present, acker_t
 
 static void show_reads_the_bitmaps_of_a_block(void) {
     acker_tree tree;
-    CHECK(shown(1, "", "", &tree) == 1 && !tree.failed && !strcmp(tree.source_id, "page"));
-    CHECK(shown(1, "\x40", "", &tree) == 1 && tree.failed && !*tree.why);
-    CHECK(shown(2, "\x40", "", &tree) == 1 && !tree.failed);
-    CHECK(shown(1, "", "\x40", &tree) == 1 && shown(2, "", "\x40", &tree) == 0);
-    CHECK(shown(3, "", "", &tree) == 0);
-    CHECK(shown(1, "\x41", "", &tree) == -1 && shown(1, "@@", "", &tree) == -1);
-    CHECK(shown(1, "", "\x41", &tree) == -1 && shown(1, "", "@@", &tree) == -1);
+    char some[34], wrong[34]; /* slots 1, 7, 9, 15, .., 256; and one more */
+    memset(some, 'A', 32);
+    strcpy(some + 32, "\x80");
+    strcpy(wrong, some);
+    wrong[32] = '\xc0';
+    CHECK(shown(1, false, "", "", &tree) == 1 && !tree.failed && !strcmp(tree.source_id, "page"));
+    CHECK(shown(1, false, some, "", &tree) == 1 && tree.failed && !*tree.why);
+    CHECK(shown(2, false, some, "", &tree) == 1 && !tree.failed);
+    CHECK(shown(1, true, "", some, &tree) == 1 && shown(2, true, "", some, &tree) == 0);
+    CHECK(shown(256, true, "", some, &tree) == 1 && shown(257, false, "", "", &tree) == 0);
+    /* A bitmap that is damaged or lost. */
+    CHECK(shown(1, false, wrong, "", &tree) == -1 && shown(1, false, "A", "", &tree) == -1);
+    CHECK(shown(1, true, "", wrong, &tree) == -1 && shown(1, true, "", "A", &tree) == -1);
+    CHECK(shown(1, true, "", "", &tree) == -1 && shown(1, false, "", some, &tree) == -1);
 }
 
 int main(void) {

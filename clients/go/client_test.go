@@ -450,11 +450,15 @@ func TestMalformedEntryOfABlockIsAnError(t *testing.T) {
 
 func TestShowReadsBitmaps(t *testing.T) {
 	const block = 1<<62 | 1<<12
-	header := make([]byte, 21)
-	header[12] = 3
-	record := append(append(header, 1), "tpage"...)
+	record := append(make([]byte, 21), "\x01tpage"...)
+	record[12] = 3
+	sums := make([]byte, 24)
 	show := func(slot uint64, failed, present string) (*TreeState, error) {
-		reply := []interface{}{int64(0), int64(0), record, make([]byte, 24), []byte(failed), []byte(present)}
+		record[10] = 0
+		if present != "" {
+			record[10] = 2
+		}
+		reply := []interface{}{int64(0), int64(0), record, sums, []byte(failed), []byte(present)}
 		return readTree(reply, block|slot, 3)
 	}
 	for slot, failed := range []bool{false, true, false} {
@@ -476,6 +480,15 @@ func TestShowReadsBitmaps(t *testing.T) {
 		if tree, err := show(0, "", wrong); err == nil {
 			t.Errorf("%q: %v", wrong, tree)
 		}
+	}
+	record[10] = 2 // some slots are absent, and their bitmap is lost
+	reply := []interface{}{int64(0), int64(0), record, sums, []byte(""), []byte("")}
+	if tree, err := readTree(reply, block, 3); err == nil {
+		t.Error(tree)
+	}
+	record[10], reply[3] = 0, sums[:16]
+	if tree, err := readTree(reply, block, 3); err == nil {
+		t.Error(tree)
 	}
 }
 

@@ -290,8 +290,8 @@ func readBlock(fields map[string]string, ids *idMaker) ([]Outcome, error) {
 			return nil, err
 		}
 	}
-	if fields["present"] != "" {
-		if present, err = readBitmap(fields["present"], slots); err != nil {
+	if text, partial := fields["present"]; partial {
+		if present, err = readBitmap(text, slots); err != nil {
 			return nil, err
 		}
 	}
@@ -458,12 +458,13 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 	sums, err := redis.Bytes(reply[3], nil)
 	failed, err2 := redis.Bytes(reply[4], nil)
 	present, err3 := redis.Bytes(reply[5], nil)
-	slot, slots := slotOf(anchor), len(sums)/8
-	if err != nil || err2 != nil || err3 != nil || slots == 0 ||
-		len(failed) > 0 && !bitmap(failed).fits(slots) || len(present) > 0 && !bitmap(present).fits(slots) {
+	partial, slots := record[10]&2 != 0, int(binary.BigEndian.Uint16(record[11:]))
+	if err != nil || err2 != nil || err3 != nil || len(sums) != 8*slots || partial != (len(present) > 0) ||
+		partial && !bitmap(present).fits(slots) || len(failed) > 0 && !bitmap(failed).fits(slots) {
 		return nil, unreadable("show")
 	}
-	if slot >= slots || len(present) > 0 && !bitmap(present).has(slot) {
+	slot := slotOf(anchor)
+	if slot >= slots || partial && !bitmap(present).has(slot) {
 		return nil, nil // the block has no such slot, or it holds no tree
 	}
 	tree.Checksum = binary.BigEndian.Uint64(sums[8*slot:]) & tupleMax

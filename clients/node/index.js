@@ -608,7 +608,7 @@ function blockOutcomes(verdict, reason, fields, ids) {
   const slots = Number(fields.get('slots'));
   const bitmap = (name) => slotsOf(name, fields.get(name), slots);
   const failed = fields.get('failed') ? bitmap('failed') : new Set();
-  const present = fields.get('present') ? bitmap('present') : null;
+  const present = fields.has('present') ? bitmap('present') : null;
   const nacked = verdict === 'mixed' ? [...bitmap('nacked')] : [];
   const hex = fields.get('residuals') ?? '';
   if (hex.length !== 16 * nacked.length) throw malformed(`${nacked.length} trees expired, with residuals '${hex.slice(0, 40)}'`);

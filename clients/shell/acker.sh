@@ -970,15 +970,15 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
 }
 
 _acker_holds() { # SLOT: set ACKER_PENDING to yes if the block in _acker_reply has a tree in this slot
-  local bytes slots
-  _acker_fault=REDIS _acker_said='this is not a reply of the script'
+  local bytes partial slots
+  _acker_fault=REDIS _acker_said='the block has lost its checksums, or the bitmap of its trees'
   _acker_strings "$_acker_reply" # header, checksums, failed, present
   ((${#_acker_found[@]} == 4)) || return
   _acker_octets "${_acker_found[0]}"
-  slots=$((256 * ${bytes[11]:-0} + ${bytes[12]:-0}))
+  partial=$((${bytes[10]:-0} & 2)) slots=$((256 * ${bytes[11]:-0} + ${bytes[12]:-0}))
   _acker_octets "${_acker_found[3]}" # empty if each slot holds a tree
-  ((${#bytes[@]} == 0 || ${#bytes[@]} == (slots + 7) / 8)) || return
-  ((slots <= $1 || (${#bytes[@]} && !(bytes[$1 / 8] >> (7 - $1 % 8) & 1)))) || ACKER_PENDING=yes
+  ((${#bytes[@]} == (partial ? (slots + 7) / 8 : 0))) || return
+  ((slots <= $1 || (partial && !(bytes[$1 / 8] >> (7 - $1 % 8) & 1)))) || ACKER_PENDING=yes
 }
 
 acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
@@ -1065,7 +1065,7 @@ _acker_read_block() {
   fi
   [[ $slots =~ ^[1-9][0-9]{0,3}$ && $slots -le $_acker_SLOTS ]] || return
   [[ -z $failed ]] || _acker_bitmap "$failed" || return
-  [[ -z $present ]] || _acker_bitmap "$present" || return
+  [[ -z ${fields[present]+partial} ]] || _acker_bitmap "$present" || return
   if [[ $said == mixed ]]; then
     nacked=${fields[nacked]:-} said=ack reason=completed
     _acker_bitmap "$nacked" && [[ $idle =~ ^[0-9]+$ && $residuals =~ ^[0-9a-f]*$ ]] || return

@@ -4,6 +4,7 @@ import pytest
 
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.languages.driver import Driver, DriverError
@@ -43,3 +44,30 @@ def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None
         for slot, anchor in enumerate([*anchors, anchors[9] + 1])
         if begun.ask("show", anchor=str(anchor))["tree"]
     ] == [0, 9]
+
+
+def test_empty_bitmap_of_present_slots_is_an_error(begun: Driver, acker: Acker) -> None:
+    """A script writes the field only if some slots are absent, so this entry is damaged."""
+    stream = ShardKeys(acker.namespace, 0).outcomes("t")
+    entry = {
+        "verdict": "ack", "reason": "completed", "n": "2", "block": "0000000000001",
+        "label": "page", "age": "9", "slots": "2", "failed": "",
+    }  # fmt: skip
+    acker.connection.client.xadd(stream, {**entry})
+    assert len(begun.ask("read", task="t")["outcomes"]) == 2
+    acker.connection.client.xadd(stream, {**entry, "present": ""})
+    with pytest.raises(DriverError):
+        begun.ask("read", task="t")
+
+
+def test_tree_of_a_block_that_has_lost_a_key_is_not_shown(begun: Driver, acker: Acker) -> None:
+    """Without the bitmap, slots that hold no tree would look complete."""
+    keys = ShardKeys(acker.namespace, 0)
+    for label, key_of in (("page 1", keys.present), ("page 2", keys.block)):
+        batch = Batch("t", ids=acker.ids)
+        anchors = batch.track_block(label, [40, 0, 41], present=[0, 2])
+        acker.apply(batch)
+        acker.connection.client.delete(key_of(acker.ids.block("t", label)))
+        for anchor in anchors:
+            with pytest.raises(DriverError):
+                begun.ask("show", anchor=str(anchor))

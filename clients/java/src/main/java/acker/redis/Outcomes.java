@@ -155,9 +155,8 @@ public final class Outcomes {
         int slots = Integer.parseInt(fields.get("slots"));
         boolean mixed = verdict.equals("mixed");
         String before = fields.getOrDefault("failed", "");
-        String held = fields.getOrDefault("present", "");
         BitSet failed = before.isEmpty() ? new BitSet() : Slots.parse(before, slots);
-        BitSet present = held.isEmpty() ? null : Slots.parse(held, slots);
+        BitSet present = fields.containsKey("present") ? Slots.parse(fields.get("present"), slots) : null;
         BitSet nacked = mixed ? Slots.parse(fields.get("nacked"), slots) : new BitSet();
         String residuals = mixed ? fields.get("residuals") : "";
         long idle = mixed ? Long.parseLong(fields.get("idle")) : 0;

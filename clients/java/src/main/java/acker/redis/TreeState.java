@@ -43,7 +43,7 @@ public record TreeState(
         }
         long first = milliseconds(record);
         long last = first + (record.getInt() & 0xffffffffL);
-        record.get(); // flags
+        boolean partial = (record.get() & 2) != 0;
         int slots = record.getShort() & 0xffff;
         record.position(record.position() + 8);
         String task = text(record, record.get() & 0xff);
@@ -51,10 +51,15 @@ public record TreeState(
         int slot = Ids.slotOf(anchor);
         byte[] failed = Replies.bytes(reply.get(4));
         byte[] present = Replies.bytes(reply.get(5));
-        if (slot >= slots || present.length > 0 && !Slots.parse(present, slots).get(slot)) return null;
-        long checksum = ByteBuffer.wrap(Replies.bytes(reply.get(3))).getLong(8 * slot);
-        return new TreeState(anchor, task, label, checksum, failed.length > 0 && Slots.parse(failed, slots).get(slot),
-                "", now - first, expiring, Math.max(0, now - last));
+        ByteBuffer checksums = ByteBuffer.wrap(Replies.bytes(reply.get(3)));
+        if (checksums.limit() != 8 * slots || partial != present.length > 0) {
+            throw new AckerException("REDIS", "the block of anchor " + anchor
+                    + " has lost its checksums, or the bitmap of its trees");
+        }
+        if (slot >= slots || partial && !Slots.parse(present, slots).get(slot)) return null;
+        boolean lost = failed.length > 0 && Slots.parse(failed, slots).get(slot);
+        return new TreeState(anchor, task, label, checksums.getLong(8 * slot), lost, "", now - first, expiring,
+                Math.max(0, now - last));
     }
 
     private static long milliseconds(ByteBuffer record) {

@@ -114,6 +114,15 @@ def tracked_block(
     return BlockRow(block, dict(enumerate(ids)), task=task, label=label, **more)
 
 
+def partial_block(
+    block: int, slots: int, ids: Mapping[int, int], label: str = "b", task: str = "t", **more: Any
+) -> BlockRow:
+    """Return the TRACK of a block that holds trees in some slots only: slot -> first messages."""
+    column = {slot: ids.get(slot, 0) for slot in range(slots)}
+    absent = frozenset(column.keys() - ids.keys())
+    return BlockRow(block, column, task=task, label=label, absent=absent, **more)
+
+
 def track_block(
     target: Target, block: int, ids: Sequence[int], label: str = "b", task: str = "t"
 ) -> ShardApplied:

@@ -52,7 +52,7 @@ local function read_present(present, slots, deltas)
   sparse = sparse + slots - trees
   if sparse > MAX_SPARSE then return trees end -- refused below
   for slot = slots, 8 * #present - 1 do
-    if has(present, slot) then return nil, 'has a bit behind its last slot in present' end
+    if has(present, slot) then return nil, 'has a bit after its last slot in present' end
   end
   for k = 1, #present do
     local value = byte(present, k)

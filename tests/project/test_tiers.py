@@ -1,5 +1,8 @@
 """The tiers name files that exist, and ``--every-area`` fails if no test of a folder ran."""
 
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +87,22 @@ def test_every_area_checks_the_folders_of_the_tier() -> None:
     found = areas.areas()
     assert {"tests/trees", "tests/spark/smoke"} <= found
     assert ("tests/browser" in found) != tiers.is_later(tiers.FULL)
+
+
+@pytest.mark.parametrize(
+    ("args", "kinds"),
+    [([], {"reference", "default", "cluster", "fake"}), (["--tier", "quick"], {"reference"})],
+)
+def test_folder_on_the_command_line_runs_on_all_servers_of_the_tier(
+    args: list[str], kinds: set[str]
+) -> None:
+    """pytest imports the conftest of such a folder before it knows the tier."""
+    test = "tests/conformance/test_closed.py::test_a_batch_that_tracks_is_refused_whole"
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", test, *args]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = set(re.findall(r"::\w+\[(\w[\w-]*)\]", done.stdout))
+    assert kinds <= found
+    assert ("cluster" in found) == ("cluster" in kinds)
 
 
 @pytest.mark.parametrize(

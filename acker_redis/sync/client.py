@@ -216,8 +216,9 @@ class Acker:
         Args:
             task: The name of the source.
             label: The label of the block, which comes back with its verdicts.
-            deltas: Per tree, the XOR of the ids of its first messages; 0 for a slot without a tree.
-                See :meth:`Batch.track_block`.
+            deltas: Per slot, the XOR of the ids of the first messages of its tree; 0 for a tree
+                without messages, and for a slot that is not ``present``. See
+                :meth:`Batch.track_block`.
             block: The number of the block; by default derived from the task and the label.
             present: The slots that hold a tree; None for all. The others get no verdict.
 

@@ -7,6 +7,8 @@ A Parquet table of messages (anchor, tuple), five to a tree, is read and acked t
 
 - ``blocks``: trees in blocks, the messages of a tree adjacent (clustered) or in random order.
 - ``track``: numbered records, read from Parquet and tracked in blocks, compared with the no-op.
+- ``gaps``: Redis's memory for a twentieth as many records as ``track``, of which the numbers have
+  gaps: in blocks, and in loose trees.
 - ``loose``: a tenth of the messages, of loose trees with one record each in Redis, compared with a
   read, shuffle and ``bit_xor`` that end in the no-op.
 - ``ids``: ids of half as many strings, derived with the salt, compared with a plain ``xxhash64``.
@@ -34,7 +36,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_flights import session
-from acker_redis import AckerConfig, block_number
+from acker_redis import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.spark import Acker, Ids, counted
@@ -115,6 +117,10 @@ class Bench:
         seconds = time.perf_counter() - began
         return seconds, self._busy() - before
 
+    def used(self) -> int:
+        """Return the bytes that Redis uses."""
+        return int(self.direct.connection.client.info("memory")["used_memory"])
+
     def _busy(self) -> float:
         info = self.direct.connection.client.info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
@@ -132,8 +138,8 @@ def noop(df: DataFrame) -> None:
 
 def block_anchors(trees: int) -> tuple[Ints, list[tuple[str, int]]]:
     """Return the anchors of trees in full blocks, and the labels and numbers of the blocks."""
-    labels = [f"bench@{base}" for base in range(0, trees, SLOTS)]
-    numbers = np.array([block_number(TASK, label) for label in labels], dtype=np.int64)
+    labels = [f"bench {base}" for base in range(0, trees, SLOTS)]
+    numbers = np.arange(len(labels)) + 10**12
     places = np.arange(trees)
     anchors = 1 << 62 | numbers[places // SLOTS] << 12 | places % SLOTS
     return anchors, list(zip(labels, numbers.tolist(), strict=True))
@@ -175,6 +181,23 @@ def tracks(bench: Bench, records: int, freeze: bool) -> None:
 
     what = "tracks, kept" if freeze else "tracks"
     bench.turns(what, lambda: noop(bench.read("records")), ours, records, bench.begin)
+
+
+def gaps(bench: Bench, records: int) -> None:
+    """Print Redis's memory for records whose numbers have gaps, in blocks and in loose trees."""
+    print(f"\n{records:,} records{'in blocks':>12}{'loose':>12}")
+    loose = F.concat_ws("/", F.lit("bench"), "offset")
+    for step in (1, 2, 4, 8):
+        name = f"gaps-{step}"
+        bench.table(name, offset=np.arange(0, records * step, step))
+        used = []
+        for ids in (counted(F.lit("bench"), number="offset"), loose):
+            acker = bench.begin()
+            before = bench.used()
+            with acker.batch(bench.read(name), bench.batch(), query_id="gaps") as b:
+                b.track(source=TASK, source_id=ids)
+            used.append((bench.used() - before) / records)
+        print(f"1 of {step} numbers  {used[0]:12.1f} B{used[1]:10.1f} B", flush=True)
 
 
 def acks_of_loose(bench: Bench, messages: int) -> None:
@@ -258,7 +281,7 @@ def main() -> None:
     arguments.add_argument("--messages", type=int, default=10_000_000)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cores", type=int, default=2)
-    arguments.add_argument("--only", choices=["blocks", "track", "loose", "ids", "memory"])
+    arguments.add_argument("--only", choices=["blocks", "track", "gaps", "loose", "ids", "memory"])
     given = arguments.parse_args()
     advice = session.missing_java()
     if advice:
@@ -279,6 +302,8 @@ def main() -> None:
         if given.only in (None, "track"):
             tracks(bench, given.messages // PER_TREE, freeze=False)
             tracks(bench, given.messages // PER_TREE, freeze=True)
+        if given.only in (None, "gaps"):
+            gaps(bench, given.messages // PER_TREE // 20)
         if given.only in (None, "loose"):
             acks_of_loose(bench, given.messages // 10)
         if given.only in (None, "ids"):

@@ -31,7 +31,7 @@ LEAST = 16
 """Minimum number of records in a block."""
 MAX_SPREAD = 8
 """Maximum number of slots of a block for each of its records. A slot takes 8 bytes and a bit, with
-a tree or without; a loose tree takes about 116 bytes. Memory alone would allow 14 slots, but absent
+a tree or without; a loose tree takes some 100 bytes. Memory alone would allow 12 slots, but absent
 slots count as pending, too, and a call carries at most 4096 of them."""
 _LOOKUP = 10_000
 """Maximum number of windows of one numbering that are looked up in an array."""

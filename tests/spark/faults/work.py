@@ -1,6 +1,7 @@
 """A small pipeline with known verdicts: a source, a bolt in the middle, and a last bolt.
 
-Record ``i`` has the source id ``r<i // 360>/<i % 360>``. Its last digit decides its verdict:
+Record ``i`` has the source id ``r<i // 360>/<number>``. Even prefixes have consecutive numbers, and
+odd ones have gaps between them. The last digit of ``i`` decides its verdict:
 
 ==  ==================================================  ====================
 3   the middle fails it                                 nack failed
@@ -68,7 +69,8 @@ class Case:
 
 
 def name_of(i: int) -> str:
-    return f"r{i // PER_PREFIX}/{i % PER_PREFIX}"
+    prefix, place = divmod(i, PER_PREFIX)
+    return f"r{prefix}/{place * (1 + prefix % 2)}"
 
 
 def expected() -> dict[str, list[Verdict]]:
@@ -87,8 +89,9 @@ def records(spark: SparkSession) -> DataFrame:
 
 
 def ids(kind: Kind) -> Column | Counted:
-    prefix = F.concat(F.lit("r"), F.floor(F.col("i") / PER_PREFIX).cast("string"))
-    number = F.col("i") % PER_PREFIX
+    group = F.floor(F.col("i") / PER_PREFIX)
+    prefix = F.concat(F.lit("r"), group.cast("string"))
+    number = F.col("i") % PER_PREFIX * (1 + group % 2)
     if kind == "counted":
         return counted(prefix, number=number)
     return F.concat_ws("/", prefix, number.cast("string"))

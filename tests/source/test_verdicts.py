@@ -2,7 +2,9 @@
 
 import pytest
 
-from acker_redis import Acker, Backoff
+from acker_redis import Acker, Backoff, ColumnBatch
+from acker_redis.errors import SchemaError
+from acker_redis.protocol.keys import ShardKeys
 from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import MakeSource
 from tests.support import backlog
@@ -165,4 +167,27 @@ def test_late_ack_of_an_earlier_attempt_changes_nothing(
     assert (called.take(), source.pending) == (["fail a failed"], 1)
     bolts.ack()
     source.step()
+    assert called.take() == ["ack a"]
+
+
+def test_damaged_verdict_is_an_error_and_no_callback_is_called(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
+) -> None:
+    """Its bitmap of failed trees is lost. The entry stays until an operator deletes it."""
+    source = make_source(acker, bolts.send_and_ack)
+    anchors = acker.track_block("t", "page", [40, 0, 0])
+    acker.apply(ColumnBatch([anchors[0]], [40], failed={anchors[0]: "torn"}))
+    client, stream = acker.connection.client, ShardKeys(acker.namespace, 0).outcomes("t")
+    id_, fields = client.xrange(stream)[-1]
+    assert fields.pop(b"failed") == b"80"
+    client.delete(stream)
+    client.xadd(stream, fields, id=id_)
+    source.emit("a")
+    for _ in range(2):
+        with pytest.raises(SchemaError, match=f"entry 0:{id_.decode()} .* tampered"):
+            source.step()
+    assert called.take() == []
+    client.xdel(stream, id_)
+    for _ in range(2):
+        source.step()
     assert called.take() == ["ack a"]

@@ -37,7 +37,7 @@ def create(users: Users) -> None:
 
 
 def produce(users: Users) -> None:
-    """Producer: a bolt with threads, a durable lane, a block, show of a tree."""
+    """Producer: a bolt with threads, a durable lane, a partial block, show of a tree."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
         with Producer(acker, TASK, linger=0) as producer:
             anchor, first = new_anchor(), new_tuple_id()
@@ -45,10 +45,10 @@ def produce(users: Users) -> None:
             producer.flush()
             with Bolt(producer).process(f"{anchor}:{first}") as done:
                 done.fail("broken")
-        anchors = acker.track_block(TASK, "a block", [5, 6])
+        anchors = acker.track_block(TASK, "a block", [5, 0, 6], present=[0, 2])
         late, wrong = Batch(), Batch()
         late.ack(anchors[0], 5)
-        wrong.fail(anchors[1], "broken too", 6)
+        wrong.fail(anchors[2], "broken too", 6)
         assert acker.apply(late).acked == 0
         assert acker.apply(wrong).failed == 1
         part = Part(1, _rows(SHARDS + 1))
@@ -146,9 +146,9 @@ def by_asyncio(users: Users) -> None:
 def rotate(users: Users) -> None:
     """Rotator: tick until all trees and blocks have expired."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
-        batch = Batch(TASK)
+        batch = Batch(TASK, ids=acker.ids)
         batch.track(new_anchor(), "left", [new_tuple_id()])
-        batch.track_block("left too", [5, 6])
+        batch.track_block("left too", [5, 0, 6], present=[0, 2])
         acker.apply(batch)
     with Acker.from_url(users.url("rotator"), users.namespace, timeout=60) as acker:
         for _ in range(acker.config.buckets):

@@ -173,7 +173,7 @@ def one_round(books: Books, sender: Sender) -> None:
     if sender.kind == "blocks":
         label = f"block {new_anchor():x}"
         deltas = [one ^ other for one, other in zip(ones, others, strict=True)]
-        anchors = track.track_block(label, deltas)
+        anchors = track.track_block(label, deltas, new_anchor() >> 12)
         sender.send(track)  # rows of a block that arrive before its track are dropped
     else:
         anchors = [new_anchor() for _ in range(TREES)]  # type: ignore[assignment]

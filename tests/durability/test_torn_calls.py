@@ -18,10 +18,11 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.sync.client import Acker
 from tests.durability.servers import ALWAYS, Kept
-from tests.support import FAIL, TOUCH, TRACK, columns, send, send_blocks, tick, tracked_block
+from tests.support import FAIL, TOUCH, TRACK, columns, partial_block, send, send_blocks, tick
 
 CONFIG = AckerConfig(tick_ms=3_600_000, publish=False)
 BLOCK = 4096
+FIRSTS = {0: 11, 1: 22, 2: 33, 3: 44, 4: 55, 5: 66, 7: 0}
 Call = Callable[[Acker], object]
 
 
@@ -33,6 +34,8 @@ OPEN = {4, anchor(2), anchor(5)}
 """Trees with a message that is never processed."""
 FAILED = {3, anchor(1), anchor(3)}
 """Trees that fail, some in a row that counts the message as processed."""
+ABSENT = {anchor(6), anchor(8)}
+"""Slots that hold no tree."""
 
 
 def calls() -> list[Call]:
@@ -48,7 +51,7 @@ def calls() -> list[Call]:
     tracks = [(tree, 10 * tree ^ 20 * tree, TRACK) for tree in (1, 2, 3, 4)]
     return [
         loose("source", 1, *tracks, texts=["a", "b", "c", "d"]),
-        blocks("source", 2, tracked_block(BLOCK, [11, 22, 33, 44, 55, 66], "b")),
+        blocks("source", 2, partial_block(BLOCK, 9, FIRSTS, "b")),
         loose("bolt", 1, (1, 10, 0), (2, 20 ^ 5, TOUCH), (4, 40, 0)),
         lambda acker: tick(acker),
         loose("bolt", 2, (1, 20, 0), (3, 30, FAIL), (2, 5, 0), texts=["no"]),
@@ -102,7 +105,7 @@ def parse(log: bytes) -> Iterator[list[bytes]]:
 
 def false_acks(acker: Acker) -> set[int]:
     acked = {o.anchor for o in acker.outcomes("t") if o.verdict == "ack"}
-    return acked & (OPEN | FAILED)
+    return acked & (OPEN | FAILED | ABSENT)
 
 
 def test_complete_log_restores_the_expected_verdicts(
@@ -113,7 +116,7 @@ def test_complete_log_restores_the_expected_verdicts(
         restore(acker, [*logged.begun, *(words for call in logged.calls for words in call)])
         tick(acker, 3)
         acked = {o.anchor for o in acker.outcomes("t") if o.verdict == "ack"}
-        assert acked == {1, 2, anchor(0), anchor(4)}
+        assert acked == {1, 2, anchor(0), anchor(4), anchor(7)}
     assert max(map(len, logged.calls)) > 8
 
 

@@ -19,7 +19,7 @@ from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
-from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, fold, fold_blocks
+from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Slot, fold, fold_blocks
 
 TASK = "t"
 LANES = ("p", "q", "@r", "@s")
@@ -88,10 +88,12 @@ class History:
 
     def _begin_block(self) -> None:
         chance = self._chance
-        slots: list[tuple[int, list[int]]] = [
-            (chance.randint(0, 2), []) for _ in range(chance.randint(1, 4))
+        slots: list[Slot] = [
+            (chance.randint(0, 2), []) if chance.random() < 0.8 else None
+            for _ in range(chance.randint(1, 4))
         ]
-        self._add(self._forest.begin_block(slots)[1])
+        if any(slots):
+            self._add(self._forest.begin_block(slots)[1])
 
     def _process(self) -> None:
         chance, forest = self._chance, self._forest
@@ -127,7 +129,8 @@ class History:
     def _deliver(self, lane: str) -> None:
         rows, self._waiting[lane] = self._waiting[lane], []
         loose = fold([row for row in rows if row.anchor <= ANCHOR_MAX])
-        blocks = fold_blocks([row for row in rows if row.anchor > ANCHOR_MAX], TASK)
+        in_blocks = [row for row in rows if row.anchor > ANCHOR_MAX]
+        blocks = fold_blocks(in_blocks, TASK, self._forest.sizes)
         for part, in_blocks in ((loose, False), (blocks, True)):
             if part:
                 self._seq[lane] += 1
@@ -203,7 +206,9 @@ class History:
         for anchor, verdict in found[0]:
             if verdict == "touch":
                 continue
-            tree = self._forest.trees[anchor]
+            tree = self._forest.trees.get(anchor)
+            if tree is None:
+                raise FalseAck(f"{anchor:x}: a verdict for an absent slot")
             self._reported[anchor] += 1
             self.seen["trees reported twice"] += self._reported[anchor] == 2
             if verdict == "ack":

@@ -97,10 +97,13 @@ class Grower:
             waiting += self._process(inputs, children, loses)
 
     def block(self, number: int, slots: int) -> None:
-        """Grow the trees of a block, in groups."""
-        anchors = [block_anchor(number, slot) for slot in range(slots)]
+        """Grow the trees of a block, in groups. Some slots are absent, but not the last one."""
+        chance = self._chance
+        share = chance.choice((1, 0.7))
+        held = [slot for slot in range(slots - 1) if chance.random() < share]
+        anchors = [block_anchor(number, slot) for slot in (*held, slots - 1)]
         while anchors:
-            size = self._chance.choice((1, 1, 2, 3))
+            size = chance.choice((1, 1, 2, 3))
             self.group(anchors[:size])
             anchors = anchors[size:]
 

@@ -9,6 +9,7 @@ anchor, and is otherwise a tree like any other.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, block_anchor, split_anchor
@@ -152,26 +153,30 @@ def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
     return list(folded.values())
 
 
-def fold_blocks(rows: Sequence[TreeRow], task: str, sizes: Mapping[int, int]) -> list[BlockRow]:
-    """Fold rows into one row per block, as a client does; a TRACK includes its trees' rows."""
+def fold_blocks(
+    rows: Sequence[TreeRow], task: str, sizes: Mapping[int, int] = MappingProxyType({})
+) -> list[BlockRow]:
+    """Fold rows into one row per block, as a client does; a TRACK includes its trees' rows.
+
+    ``sizes`` are the numbers of slots of blocks; without it the last slot of a block is a tree.
+    """
     folded: dict[int, list[TreeRow]] = {}
     for row in fold(rows):
         block, _ = split_anchor(row.anchor) or (0, 0)
         folded.setdefault(block, []).append(row)
-    return [_fold_block(block, slots, task, sizes) for block, slots in folded.items()]
+    return [_fold_block(block, slots, task, sizes.get(block)) for block, slots in folded.items()]
 
 
-def _fold_block(
-    block: int, rows: Sequence[TreeRow], task: str, sizes: Mapping[int, int]
-) -> BlockRow:
+def _fold_block(block: int, rows: Sequence[TreeRow], task: str, size: int | None) -> BlockRow:
     deltas = {row.anchor & 0xFFF: row.delta for row in rows if row.delta}
     failed = {row.anchor & 0xFFF: row.why for row in rows if row.flags & FAIL}
     touch = any(row.flags & TOUCH for row in rows)
     if not any(row.flags & TRACK for row in rows):
         return BlockRow(block, deltas, failed, touch)
-    slots = range(sizes[block])
-    absent = frozenset(slots) - {row.anchor & 0xFFF for row in rows}
+    present = {row.anchor & 0xFFF for row in rows}
+    slots = range(size or max(present) + 1)
     column = dict.fromkeys(slots, 0) | deltas
+    absent = frozenset(slots) - present
     return BlockRow(block, column, failed, touch, task, f"block {block}", absent)
 
 

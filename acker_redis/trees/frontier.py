@@ -95,7 +95,8 @@ class Frontier:
     That includes offsets that a compacted topic has deleted, and those of transaction markers. The
     consumer completes the offsets that a poll skipped. For each record call ``complete(expected,
     record.offset)``, then set ``expected = record.offset + 1``. After the poll call
-    ``complete(expected, consumer.position())``, and expect that position next.
+    ``complete(expected, consumer.position())``, and expect that position next. A slot of a block
+    that holds no tree has no verdict, so this also completes the offsets of such slots.
 
     **Costs.** A single offset is O(1). A range of any length is O(log n) in the number of ranges
     above the frontier. ``benchmarks/frontier.py`` measures both over a million offsets in flight.

@@ -1,5 +1,7 @@
 """The exact limits of a call of apply_blocks, and invalid calls."""
 
+from dataclasses import replace
+
 import pytest
 import redis
 
@@ -73,12 +75,45 @@ def test_limit_of_texts_in_a_call(acker: Acker) -> None:
 
 
 def test_limit_of_named_slots(acker: Acker) -> None:
-    """The limit counts the slots of sparse columns and of failures, not of dense columns."""
+    """The limit counts the slots of sparse columns and of failures, and not of dense columns."""
     half = MAX_NAMED // 2
     dense = pack_deltas(1, dict.fromkeys(range(SLOTS), 1), dense=True)
     sparse = pack_deltas(2, dict.fromkeys(range(half), 1), dense=False)
     send(acker, dense, sparse, pack_deltas(3, {}, dict.fromkeys(range(half), "")))
     refused(acker, dense, sparse, pack_deltas(3, {}, dict.fromkeys(range(half + 1), "")))
+
+
+def partial(block: int, absent: int) -> BlockPart:
+    """Return a block with a tree in its last slot only."""
+    return pack_track(block, "t", LABEL, [0] * absent + [1], present=[absent])
+
+
+def test_limit_of_absent_slots(acker: Acker) -> None:
+    """The limit counts absent slots, too, together with those of sparse columns and failures."""
+    half, third = MAX_NAMED // 2, MAX_NAMED // 3
+    send(acker, partial(1, half), partial(2, half), tracked(3))
+    refused(acker, partial(4, half), partial(5, half + 1))
+    sparse = pack_deltas(1, dict.fromkeys(range(third), 0), dense=False)
+    failed = dict.fromkeys(range(MAX_NAMED - 2 * third), "")
+    send(acker, sparse, pack_deltas(2, {}, failed), partial(6, third))
+    refused(acker, sparse, pack_deltas(2, {}, failed), partial(7, third + 1))
+    assert acker.status().counters["tracked"] == 6
+
+
+@pytest.mark.parametrize("slots", [1, 8, 4094, SLOTS])
+def test_the_emptiest_block_fits_into_a_call(acker: Acker, slots: int) -> None:
+    """Its only tree may fail in the same call."""
+    part = pack_track(1, "t", LABEL, [0] * slots, {slots - 1: "no"}, present=[slots - 1])
+    send(acker, part)
+    assert acker.status().counters["failed"] == 1
+
+
+def test_absent_slots_of_a_call_over_the_limit_are_not_checked_one_by_one(acker: Acker) -> None:
+    """A call that is refused takes no longer than one that is applied."""
+    wrong = replace(partial(2, SLOTS - 1), deltas=bytes(7) + b"\1" + bytes(8 * (SLOTS - 1)))
+    refused(acker, partial(1, 100), wrong)
+    with pytest.raises(InvalidBatchError, match="without a tree"):
+        send(acker, partial(1, 2), wrong)
 
 
 def test_tasks(acker: Acker) -> None:

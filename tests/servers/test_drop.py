@@ -44,7 +44,7 @@ class Killed(BaseException):
 
 
 def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
-    """Create all kinds of keys in each shard: buckets, fences, verdicts, blocks, failures."""
+    """Create all kinds of keys in each shard: buckets, fences, verdicts, blocks, bitmaps."""
     run = acker.connection.run
     for shard in range(shards):
         keys = ShardKeys(acker.namespace, shard)
@@ -57,7 +57,8 @@ def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
             send(acker, columns([(first + shards, 0, FAIL)], "", ["why"]), shard=shard)
             for n in range(blocks):
                 number = first + shards * n
-                parts = [pack_track(number, "t0", f"b{number}", [A, A, 0])]
+                present = [0, 1] if n else None
+                parts = [pack_track(number, "t0", f"b{number}", [A, A, 0], present=present)]
                 run(commands.apply_blocks(keys, parts, None))
                 run(commands.apply_blocks(keys, [pack_deltas(number, {}, {1: "why"})], None))
             run(commands.rotate(keys, force=True))
@@ -69,8 +70,9 @@ def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
 def filled(acker: Acker, blocks: int = 3) -> Acker:
     populate(acker, acker.config.shards, blocks)
     held = {key.decode().split("}:")[-1].split(":")[0] for key in dump(acker)}
-    assert held >= {"meta", "pending", "fence", "expiring", "outcomes", "block", "blocks", "failed"}
-    assert "blocks_expiring" in held
+    assert held >= {"meta", "pending", "fence", "expiring", "outcomes"}
+    assert held >= {"block", "blocks", "blocks_expiring", "failed"}
+    assert "present" in held or blocks < 2
     return acker
 
 
@@ -475,7 +477,8 @@ def test_drop_deletes_keys_of_any_type(acker: Acker) -> None:
     client.hset(keys.blocks(0), mapping={b"": b"x", b"123456789": b"x", b"1": b"x"})
     acker.drop()
     left = {key.decode().removeprefix(keys.prefix)[:-13] for key in dump(acker)}
-    assert left <= {":block:", ":failed:", ":scratch:"}, "no bucket lists them any longer"
+    kinds = {":block:", ":failed:", ":present:", ":scratch:"}
+    assert left <= kinds, "no bucket lists them any longer"
 
 
 @pytest.mark.parametrize("blocks", ["", "-1", "1001", "01", "1.5", "x", "0 ", "00"])

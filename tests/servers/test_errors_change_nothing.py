@@ -37,6 +37,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
     part = columns(rows, "t", ["s1", "s51", "why"])
     blocks = [
         pack_track(1, "t", "label", [A, A, 0]),
+        pack_track(5, "t", "label", [A, 0, A, *[0] * 8], present=[0, 2, 9]),
         pack_deltas(2, {0: A, 1: A}, {1: "why"}, touch=True),
         pack_deltas(3, {0: A, 4000: A}, dense=False),
     ]
@@ -70,7 +71,11 @@ def some_state(acker: Acker) -> None:
     send(acker, columns([(7, A, 0)]), Fence("p", 8, "aa"))
     send(acker, columns([(8, A, 0)]), Fence("@lane", 8, "aa"))
     keys = ShardKeys(acker.namespace, 0)
-    tracked = [pack_track(block, "t", "label", [A, A, A]) for block in (2, 3, 4)]
+    tracked = [
+        pack_track(2, "t", "label", [A, A, A]),
+        pack_track(3, "t", "label", [A, 0, A], present=[0, 2]),
+        pack_track(4, "t", "label", [A, A, A]),
+    ]
     acker.connection.run(commands.apply_blocks(keys, tracked, None))
 
 

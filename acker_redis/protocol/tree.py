@@ -156,10 +156,11 @@ def _block_tree(reply: Sequence[Any], block: int, slot: int | None) -> TreeState
     header = parse_header(stored)
     count, checksums = header.slots, struct.unpack(f">{header.slots}Q", column)
     failed = unpack_slots(check_slots(failed_bits, count))
-    present = unpack_slots(check_slots(present_bits, count))
-    if header.partial != bool(present):
+    held = set(range(count))
+    if header.partial:  # else a bitmap is a stale one, as in the scripts
+        held = set(unpack_slots(check_slots(present_bits, count)))
+    if not held:
         raise SchemaError("the bitmap of the present slots is lost")
-    held = set(present) or range(count)
     at = min(held) if slot is None else slot
     if at not in held:
         return None

@@ -149,3 +149,14 @@ def test_lost_present_bitmap_is_an_error(make_any_acker: MakeAcker) -> None:
     acker.connection.client.delete(ShardKeys(acker.namespace, 0).present(BLOCK))
     with pytest.raises(SchemaError, match="tampered"):
         acker.show_block(BLOCK)
+
+
+def test_stale_bitmap_of_a_block_without_absent_slots_is_ignored(make_any_acker: MakeAcker) -> None:
+    """The header says whether slots are absent, for show as for the scripts that end a block."""
+    acker = make_any_acker(shards=1)
+    anchors = acker.track_block("shop", "page", [40, 41], BLOCK)
+    acker.connection.client.set(ShardKeys(acker.namespace, 0).present(BLOCK), b"\x80")
+    tree = acker.show(anchors[1])
+    assert tree
+    assert tree.block
+    assert (tree.checksum, tree.block.absent) == (41, ())

@@ -33,7 +33,17 @@ from acker_redis.protocol.reshard import Reshard
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.ops.reshard_load import Load, settled
-from tests.support import columns, row, send, tick, total, track, track_block
+from tests.support import (
+    columns,
+    partial_block,
+    row,
+    send,
+    send_blocks,
+    tick,
+    total,
+    track,
+    track_block,
+)
 from tests.waiting import LIMIT
 
 A = 0x7777_1111_7777
@@ -117,7 +127,7 @@ class Books:
             batch.track(shard + 8, f"done-{shard}", [])
             batch.track(shard + 16, f"open-{shard}", [A])
         acker.apply(batch)
-        track_block(acker, 0, [A, 0])
+        send_blocks(acker, partial_block(0, 3, {0: A, 1: 0}))
         self._wanted = Counter(
             {
                 **{("ack", f"done-{shard}"): 1 for shard in range(shards)},

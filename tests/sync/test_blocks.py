@@ -1,5 +1,6 @@
 """Blocks through the client: one call for loose anchors and anchors of blocks."""
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.embedded import EmbeddedRedis
@@ -16,6 +18,7 @@ from acker_redis.errors import (
     BacklogError,
     ChangedBatchError,
     InvalidBatchError,
+    NamespaceNotFoundError,
     RedisUnavailableError,
     RejectedError,
 )
@@ -472,6 +475,112 @@ def test_verdict_of_a_block_names_the_slot(acker: Acker) -> None:
     acker.apply(source)
     found = {o.anchor: (o.source_id, o.slot) for o in acker.outcomes("t")}
     assert found == {anchors[0]: ("page", 0), anchors[1]: ("page", 1), 7: ("s", None)}
+
+
+def test_block_holds_trees_in_the_present_slots_only(acker: Acker) -> None:
+    one, two = ids(2)
+    anchors = acker.track_block("t", "page", [0, one, 0, two, 0], present=[1, 3, 4])
+    assert len(anchors) == 5
+    assert total(acker)["tracked"] == 3
+    tree = acker.show(anchors[3])
+    assert tree
+    assert tree.block
+    assert (tree.block.slots, tree.block.open, tree.block.absent) == (5, (1, 3), (0, 2))
+    assert list(tree.block.done()) == [(4, 5)]
+    assert acker.show(anchors[0]) is None, "no tree is in this slot"
+    work = Batch()
+    work.ack(anchors[1], one)
+    work.ack(anchors[3], two)
+    assert acker.apply(work).acked == 3
+    assert verdicts(acker) == dict.fromkeys(
+        (anchors[1], anchors[3], anchors[4]), ("ack", "page", "")
+    )
+
+
+def test_batch_may_hold_a_partial_block_and_rows_of_that_block(acker: Acker) -> None:
+    """The slots that were absent stay absent: they have no verdict."""
+    messages = ids(2)
+    batch = Batch("t", ids=acker.ids)
+    anchors = batch.track_block("page", [0, *messages, 0], present=[1, 2])
+    batch.ack(anchors[1], messages[0])
+    batch.fail(anchors[2], "no", messages[1])
+    applied = acker.apply(batch)
+    assert (applied.tracked, applied.acked, applied.failed) == (2, 1, 1)
+    assert verdicts(acker) == {
+        anchors[1]: ("ack", "page", ""),
+        anchors[2]: ("nack", "page", "no"),
+    }
+
+
+def test_retry_with_the_same_present_slots_tracks_the_block_once(acker: Acker) -> None:
+    column = [*ids(2), 0, 0]
+    first = acker.track_block("t", "page", column, present=[0, 1, 2])
+    assert acker.track_block("t", "page", column, present=iter([2, 1, 0])) == first
+    for present in (None, [0, 1], [0, 1, 3], [0, 1, 2, 3]):
+        with pytest.raises(ChangedBatchError, match="other content"):
+            acker.track_block("t", "page", column, present=present)
+    assert total(acker)["tracked"] == 3
+
+
+@pytest.mark.parametrize("present", [[], [0, 4], [1, 2, 3], [True, False, False, False], "0"])
+def test_invalid_present_slots_are_refused_before_the_call(acker: Acker, present: object) -> None:
+    with pytest.raises(InvalidBatchError):
+        acker.track_block("t", "page", [5, 0, 0, 0], present=present)  # type: ignore[arg-type]
+    assert total(acker)["tracked"] == 0
+    assert len(acker.track_block("t", "page", [5, 0, 0, 0], present=[0])) == 4
+
+
+def test_rejection_of_a_partial_block_is_found_after_a_lost_reply(
+    make_any_acker: MakeAcker, proxy: Proxy
+) -> None:
+    """The client looks up a slot that holds a tree: the first slot may be absent."""
+    direct = make_any_acker(high_water=3)
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=LIMIT) as acker:
+        assert acker.config
+        proxy.swallow = 1
+        column = [0, 0, *ids(1)]
+        assert len(acker.track_block("t", "first", column, present=[1, 2])) == 3
+        proxy.swallow = 1
+        with pytest.raises(RejectedError):
+            acker.track_block("t", "second", [*column, 0], present=[1, 2])
+    assert proxy.lost == 2
+    assert total(direct)["overflow"] == 2
+
+
+def test_number_of_a_block_differs_between_namespaces(make_any_acker: MakeAcker) -> None:
+    """It is derived from the salt of the namespace, so no author of labels can choose it."""
+    one, other = make_any_acker(), make_any_acker()
+    first = one.track_block("t", "page", [5])
+    assert first == one.track_block("t", "page", [5])
+    assert first != other.track_block("t", "page", [5])
+    assert first[0] == block_anchor(one.ids.block("t", "page"), 0)
+
+
+def test_client_without_a_salt_reads_it_before_it_tracks(
+    acker: Acker, any_server: EmbeddedRedis
+) -> None:
+    with Acker.from_url(any_server.url, acker.namespace) as fresh:
+        assert fresh.track_block("t", "page", [5]) == acker.track_block("t", "page", [5])
+    with (
+        Acker.from_url(any_server.url, "none-such") as missing,
+        pytest.raises(NamespaceNotFoundError),
+    ):
+        missing.track_block("t", "page", [5])
+
+
+def test_asyncio_client_tracks_partial_blocks(acker: Acker, any_server: EmbeddedRedis) -> None:
+    async def run() -> range:
+        async with AsyncAcker.from_url(any_server.url, acker.namespace) as twin:
+            anchors = await twin.track_block("t", "page", [0, 5, 0], present=[1, 2])
+            assert anchors == await twin.track_block("t", "page", [0, 5, 0], present=[1, 2])
+            return anchors
+
+    anchors = asyncio.run(run())
+    assert acker.track_block("t", "page", [0, 5, 0], present=[1, 2]) == anchors
+    work = Batch()
+    work.ack(anchors[1], 5)
+    assert acker.apply(work).acked == 2
+    assert set(verdicts(acker)) == {anchors[1], anchors[2]}
 
 
 def test_xor_of_the_first_messages_of_a_tree() -> None:

@@ -210,6 +210,7 @@ def _not_pending(acker: Acker, part: Part) -> list[int]:
     found = []
     for each in rows.parts:
         if each.header:
+            # Slot 0 holds a tree: it is that of the lowest number.
             tree = acker.show(each.anchors[0])
             if tree is None or tree.bucket == buckets:
                 found.append(each.block)

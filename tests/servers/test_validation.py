@@ -191,7 +191,7 @@ def test_every_anchor_fits_its_own_shard(make_acker: MakeAcker, shards: int) -> 
 CALLS = {
     "apply": ("", "", b"\0", b"\0" * 7 + b"\5", b"\0" * 8, ""),
     "rotate": ("1",),
-    "apply_blocks": ("", "", b"\0", b"\0" * 8, b"", b"", b"\0" * 8, b""),
+    "apply_blocks": ("", "", b"\0", b"\0" * 8, b"", b"", b"", b"\0" * 8, b""),
     "expire_blocks": ("4",),
     "expire": ("10",),
     "take": ("t", "1-0"),

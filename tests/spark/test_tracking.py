@@ -353,15 +353,17 @@ def test_numbering_in_a_block_beside_a_loose_one(spark: SparkSession, by_driver:
 def test_no_two_batches_share_a_block(
     spark: SparkSession, by_driver: Acker, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Neither of one window, nor of another query with the same records."""
+    """Neither of one window, nor of one label, nor of another query with the same records."""
     one = track(by_driver, numbered(spark, *range(20)), by_number())
     two = track(by_driver, numbered(spark, *range(20, 40)), by_number(), 1)
+    three = track(by_driver, numbered(spark, *range(0, 40, 2)), by_number(), 2)
     other = make_spark_acker(client=by_driver.client, query_id="other")
     same = track(other, numbered(spark, *range(20)), by_number())
-    assert len(blocks(one) | blocks(two) | blocks(same)) == 3
+    assert len(blocks(one) | blocks(two) | blocks(three) | blocks(same)) == 4
     assert total(by_driver.client)["conflict"] == 0
-    found = done(by_driver, one, two, same)
-    assert found == sorted([f"p/{n}" for n in range(20)] * 2 + [f"p/{n}" for n in range(20, 40)])
+    found = done(by_driver, one, two, three, same)
+    numbers = [*range(20), *range(20, 40), *range(0, 40, 2), *range(20)]
+    assert found == sorted(f"p/{n}" for n in numbers)
 
 
 def test_invalid_numbers_are_refused(spark: SparkSession, by_driver: Acker) -> None:

@@ -32,6 +32,7 @@ SUITE = (
 )
 OF_BLOCKS = (
     "tests/servers/test_blocks.py",
+    "tests/servers/test_blocks_bitmaps.py",
     "tests/servers/test_blocks_limits.py",
     "tests/sync/test_show.py",
     "tests/conformance/test_deadline.py",

@@ -253,7 +253,7 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("delta, 16 buckets of 500", "apply", 16, spread(500)),
         (f"delta, 16 buckets of {pending // 16:,}", "apply", 16, spread(pending // 16)),
         ("expire, 1000 of 23 bytes", "expire", 3, drain(ASCII, 60_000)),
-        ("expire, 255 bytes (stops at 256 KiB)", "expire", 3, drain(LONG, 90_000)),
+        ("expire, 255 bytes (stops at 192 KiB)", "expire", 3, drain(LONG, 90_000)),
         ("expire, 255 quotes", "expire", 3, drain(QUOTES, 90_000)),
         (f"expire, bucket of {pending:,}", "expire", 3, drain("s%03d", pending)),
         (f"rotate, bucket of {pending // 10:,}", "rotate", 3, ticks(pending)),

@@ -9,7 +9,7 @@ Reply    {nacked, orphaned, records left to drain}; 0 left: the bucket is draine
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
-local MAX_BYTES, MAX_FIELDS = 256 * 1024, 1000
+local MAX_BYTES, MAX_FIELDS = 192 * 1024, 1000
 local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
 

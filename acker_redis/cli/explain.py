@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PANEL = "Pending trees and verdicts"
 ENTRIES = 64
-"""Entries per read of a task's streams, over all shards: each may have 256 KiB."""
+"""Entries per read of a task's streams, over all shards: each may have 192 KiB."""
 
 
 class Expired(NamedTuple):

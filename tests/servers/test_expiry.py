@@ -133,7 +133,7 @@ def test_expire_handles_a_large_listpack_in_one_call(acker: Acker) -> None:
     assert sorted(v[2] for v in verdicts(acker)) == list(range(1, 1502))
 
 
-def test_drain_stops_at_256_kib_of_verdicts(acker: Acker) -> None:
+def test_drain_stops_at_192_kib_of_verdicts(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     for start in range(1, 2001, 250):
         ids = range(start, start + 250)
@@ -144,7 +144,7 @@ def test_drain_stops_at_256_kib_of_verdicts(acker: Acker) -> None:
     assert 500 < first[0] < 1000
     (entry,) = acker.connection.client.xrange(keys.outcomes("t"))
     rows = [json.dumps(row, separators=(",", ":")) for row in json.loads(entry[1][b"rows"])]
-    assert sum(map(len, rows[:-1])) < 256 * 1024 <= sum(map(len, rows))
+    assert sum(map(len, rows[:-1])) < 192 * 1024 <= sum(map(len, rows))
     while run(acker, commands.expire(keys, 1000))[2]:
         pass
     entries = acker.outcomes("t").read(100)

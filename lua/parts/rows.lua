@@ -1,6 +1,6 @@
 -- Read and validate the rows of a batch. Needs flags, anchors, deltas, task, conf, shards,
--- shard_number, is_text. Gives n, tracks, fails (number of rows, with TRACK and with FAIL), and for
--- each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
+-- shard_number, is_text, escape. Gives n, tracks, fails (number of rows, with TRACK and with FAIL),
+-- and for each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
 -- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
 local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
 local n = #flags
@@ -25,7 +25,9 @@ elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
     .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
 end
 
-local bytes = 0
+-- Most texts are printable ASCII without quotes and backslashes, which needs no escape.
+local PLAIN = '^[\93-\126\35-\91\32\33]*$'
+local bytes, plain = 0, true
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
@@ -34,10 +36,14 @@ for i = 7, #ARGV do
       .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
-  elseif not is_text(text) then
-    return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+  elseif not find(text, PLAIN) then
+    if not is_text(text) then
+      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+    end
+    plain = false
   end
 end
+if plain then escape = function(text) return text end end
 
 -- All rows in one call for each column: a call per row would cost more than its work. Each value
 -- becomes two numbers, the high half first. unpack adds a position at the end, which is removed.

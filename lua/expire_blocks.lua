@@ -5,13 +5,13 @@ trees are nacked.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  blocks    at most how many to drain, 1..100; the call stops early after some 16,000 trees
+ARGV[1]  blocks    at most how many to drain, 1..100; stops early after some 8,000 open trees
 
 Reply    {acked, nacked, blocks left to drain}; 0 left: the bucket is drained
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
-local MAX_TREES = 4 * 4095
+local MAX_TREES = 16 * 1024
 local ZERO = '\0\0\0\0\0\0\0\0'
 local sub, find, format = string.sub, string.find, string.format
 local unpack_bytes, hex = struct.unpack, bit.tohex
@@ -75,11 +75,13 @@ local function weigh(block)
 end
 
 for i = 1, #page[2], 2 do
-  if trees >= MAX_TREES or #gone >= count then
+  local id, header = page[2][i], page[2][i + 1]
+  -- A tree that failed or expires counts twice, because it is twice the work.
+  local most = #header > 12 and 2 * struct.unpack('>I2', sub(header, 12, 13)) or 0
+  if #gone >= count or (trees > 0 and trees + most > MAX_TREES) then
     stopped = true
     break
   end
-  local id, header = page[2][i], page[2][i + 1]
   gone[#gone + 1] = id
   -- An entry that is not a valid header has no trees. It must not stop the drain of the others.
   local task_length = #id == 8 and string.byte(header, 22) or 0
@@ -102,7 +104,6 @@ for i = 1, #page[2], 2 do
       return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
     end
     weigh(block)
-    -- A tree that failed or expires counts twice, because it is twice the work.
     blocks[#blocks + 1] = block
     trees = trees + slots + block.failed_count + block.nacked_count
   end

@@ -510,3 +510,16 @@ def test_many_blocks_expire_in_bounded_calls(acker: Acker) -> None:
     assert sum(outcome.count for outcome in heard(acker)) == 6000
     assert total(acker)["pending"] == 0
     assert verdicts(acker) == []
+
+
+@pytest.mark.parametrize("slots", [4095, 4094, 2729, 2048])
+def test_drain_of_open_blocks_takes_at_most_8192_trees(acker: Acker, slots: int) -> None:
+    for number in range(8):
+        send(acker, pack_track(number, "t", "page", range(1, slots + 1)))
+    for _ in range(3):
+        rotate(acker)
+    call = commands.expire_blocks(ShardKeys(acker.namespace, 0), 16)
+    nacked: list[int] = []
+    while sum(nacked) < 8 * slots:
+        nacked.append(acker.connection.run(call)[1])
+    assert max(nacked) == 8192 // slots * slots

@@ -170,6 +170,26 @@ def test_backlog_counts_the_verdicts_of_trees(make_acker: MakeTarget) -> None:
     assert backlog(acker) == 0
 
 
+@pytest.mark.parametrize("reason", ["conflict", "overflow"])
+def test_failures_of_a_rejected_block_are_not_looked_at(
+    make_acker: MakeTarget, reason: str
+) -> None:
+    """Its trees are nacked already, and none of its rows is orphaned."""
+    acker = make_acker(high_water=3)
+    if reason == "conflict":
+        begin(acker, {0: A})
+        for _ in range(3):
+            rotate(acker)
+    slots = 5 if reason == "conflict" else 7
+    failed = {0: "a tree", 1: "absent", 9: "beyond"}
+    row = partial_block(7, slots, {0: A, 3: B}, failed=failed)
+    reply = send_blocks(acker, row)
+    assert (reply.failed, reply.rejected) == (0, (7,))
+    (nack,) = block_verdicts(acker)
+    assert told(nack) == {0: reason, 3: reason}
+    assert total(acker)["orphaned"] == 0
+
+
 # The bitmap of the present slots.
 
 

@@ -249,9 +249,11 @@ def test_service_stops_after_the_current_call(
     acker = make_any_acker()
     fill(acker, 2000)
     reply, calls, left = ShardRotation.reply, itertools.count(1), threading.Event()
+    begun = threading.Event()
 
     def tenth_is_the_last(self: ShardRotation, *args: Any) -> Any:
         if next(calls) == 10:
+            begun.wait(LIMIT)  # until `stop` has its value
             stop.set()
             left.wait(LIMIT)
         return reply(self, *args)
@@ -265,6 +267,7 @@ def test_service_stops_after_the_current_call(
     monkeypatch.setattr(ShardRotation, "reply", tenth_is_the_last)
     monkeypatch.setattr(rotator_service.Service, "_leave", leaves)
     with serving(any_server.url, [acker.namespace], pace=Pace(records=1)) as stop:
+        begun.set()
         wait_until(left.is_set)
     assert next(calls) == 11, "no call started after that"
     assert 0 < acker.status().expiring < 2000

@@ -15,6 +15,7 @@ from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.protocol.ids import BLOCK_MAX
 from acker_redis.protocol.keys import DOTS, NAMESPACES, RESERVED, ShardKeys
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
@@ -74,8 +75,7 @@ class Flows(Applies, Browses):
         # whose deltas are all zero is complete.)
         gone = False
         if applied.repeated and any(column):
-            first = (len(column) - len(column.lstrip(bytes(1)))) // 8  # a slot that holds a tree
-            tree = yield from self.show(anchors[first])
+            tree = yield from self.show_block(anchors[0] >> 12 & BLOCK_MAX)
             gone = tree is None or tree.bucket == (yield from self.config()).buckets
         if applied.rejected_blocks or gone:
             raise RejectedError(

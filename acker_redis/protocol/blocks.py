@@ -14,7 +14,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import SLOTS, check_block
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import MAX_TEXTS
-from acker_redis.protocol.slots import has_slot, pack_slots
+from acker_redis.protocol.slots import count_slots, has_slot, pack_slots
 from acker_redis.protocol.texts import check_text
 
 TRACK, TOUCH = 1, 4
@@ -71,7 +71,7 @@ class BlockPart:
         texts = len(self.header) - 3 - self.header[2] if self.header else 0
         named, at = len(self.slots) // 2, 0
         if self.present:
-            named += len(self.deltas) // 8 - int.from_bytes(self.present, "big").bit_count()
+            named += len(self.deltas) // 8 - count_slots(self.present)
         while at < len(self.failed):
             length = self.failed[at + 2]
             named, texts, at = named + 1, texts + length, at + 3 + length

@@ -22,6 +22,7 @@ from acker_redis.protocol.arrays import Ints, wire
 from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
+from acker_redis.protocol.slots import count_slots
 from acker_redis.protocol.texts import check_text
 from acker_redis.spark.fold.merged import Merged, numbers
 from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
@@ -289,8 +290,6 @@ def _trees(part: Part) -> int:
     if isinstance(part.rows, Columns):
         return len(part.rows)
     return sum(
-        int.from_bytes(each.present, "big").bit_count()
-        or len(each.slots) // 2
-        or len(each.deltas) // 8
+        count_slots(each.present) or len(each.slots) // 2 or len(each.deltas) // 8
         for each in part.rows.parts
     )

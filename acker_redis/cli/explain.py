@@ -70,7 +70,7 @@ def explain(
             warn(f"no verdict of an expired tree waits{f' for {task}' if task else ''}")
             raise typer.Exit(Exit.FAILED)
         edges = acker.config.edges
-        messages = Messages(trees)
+        messages = Messages(tree.outcome.anchor for tree in trees)
         try:
             messages.add_all(file, name)
             found = _explain(trees, messages, edges, as_json)
@@ -98,13 +98,16 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
         yield file, str(path)
 
 
-def _waiting(acker: Acker, task: str, limit: int) -> tuple[dict[int, Expired], bool]:
-    """Return up to ``limit`` expired trees by anchor, and whether more wait."""
-    trees = dict[int, Expired]()
+def _waiting(acker: Acker, task: str, limit: int) -> tuple[list[Expired], bool]:
+    """Return up to ``limit`` expired trees, and whether more wait.
+
+    Two trees have one anchor if their block was tracked again after it had expired.
+    """
+    trees = list[Expired]()
     for each in _expired(acker, task):
-        if len(trees) == limit and each.outcome.anchor not in trees:
+        if len(trees) == limit:
             return trees, True
-        trees[each.outcome.anchor] = each
+        trees.append(each)
     return trees, False
 
 
@@ -130,15 +133,15 @@ def _expired(acker: Acker, task: str) -> Iterator[Expired]:
 
 
 def _explain(
-    trees: dict[int, Expired], messages: Messages, edges: tuple[str, ...], as_json: bool
+    trees: list[Expired], messages: Messages, edges: tuple[str, ...], as_json: bool
 ) -> Counter[str]:
     """Print the explanation of each tree; return how many trees have which one."""
     from acker_redis.missing.explain import explain_tree
     from acker_redis.protocol.ids import EDGE_BIT
 
     counts = Counter[str]()
-    for anchor, tree in trees.items():
-        ids = messages.of(anchor)
+    for tree in trees:
+        ids = messages.of(tree.outcome.anchor)
         said = explain_tree(tree.outcome.residual, tuple(ids), EDGE_BIT if edges else 63)
         counts[said.found] += 1
         lines = [messages.line(ids[tuple_id]) for tuple_id in said.ids]

@@ -37,6 +37,9 @@ def new_anchor() -> int:
 def new_tuple_id() -> int:
     """Return a random tuple or edge id, ``1 .. 2**63 - 1``, from the system's random source.
 
+    In a namespace with edges use ``acker.ids.draw(count)`` in place of it: there the upper eight
+    bits of an id are the code of an edge, and this function makes them random.
+
     >>> 1 <= new_tuple_id() < 2**63
     True
     """

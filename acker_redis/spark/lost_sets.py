@@ -8,6 +8,9 @@ or two messages whose XOR is the residual, for all trees together. The other tre
 demands that a coincidence is less likely than 2^-20. A set of one or two of up to ``MAX_MESSAGES``
 messages meets that. It also bounds the odds that a larger set would be a second answer, so none is
 searched.
+
+These odds are those of random ids. Trees with an id that is too small for a random one, such as a
+sequence number, go to :mod:`acker_redis.missing` as well.
 """
 
 from collections.abc import Iterator
@@ -19,6 +22,8 @@ from acker_redis.missing.explain import MAX_MESSAGES, Found, explain_tree
 from acker_redis.protocol.arrays import Ints
 
 _NONE = np.empty(0, dtype=np.int64)
+_RANDOM = 2**32
+"""A random id is smaller than this with a probability of 2^-23 or less."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class Messages:
         sets = np.bincount(tree[alone], minlength=len(trees))
         sets += np.bincount(tree[paired], minlength=len(trees)) // 2
         known = (sets == 1) & (residuals != 0) & (ends - starts <= MAX_MESSAGES)
+        known[tree[self._ids[message] & 2**bits - 1 < _RANDOM]] = False
         yield "found", trees[known], message[(alone | paired) & known[tree]]
         if not residuals.all():
             yield "unknown", trees[residuals == 0], _NONE

@@ -186,6 +186,22 @@ def test_trees_of_a_block(shell: Shell, acker: Acker, farm: Farm) -> None:
     ]  # fmt: skip
 
 
+def test_each_verdict_of_a_block_that_expired_twice_is_explained(
+    shell: Shell, acker: Acker, farm: Farm
+) -> None:
+    first, second, third = ids_of(acker, "mill", "shop", "mill")
+    for ids in ([first, second], [third, second]):
+        anchors = acker.track_block("farm", "page", ids)
+        farm.expire()
+    farm.log = [f"{anchors[0]}:{first} a", f"{anchors[1]}:{second} b", f"{anchors[0]}:{third} c"]
+    farm.file.write_text("".join(f"{line}\n" for line in farm.log))
+    ran = shell("explain", acker.namespace, "--ids", str(farm.file))
+    assert [(each[2], each[6][-1]) for each in lines(ran)] == [
+        ("page#0", "a"), ("page#1", "b"), ("page#0", "c"), ("page#1", "b"),
+    ]  # fmt: skip
+    assert "of 4 of 4 expired trees" in ran.err
+
+
 def test_absent_slots_of_a_block_are_no_expired_trees(
     shell: Shell, acker: Acker, farm: Farm
 ) -> None:

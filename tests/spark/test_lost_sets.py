@@ -83,6 +83,13 @@ def test_second_set_of_one_or_two_is_seen() -> None:
     assert check([(7, 7)], [(7, 3), (7, 4), (7, 2), (7, 5)]) == {"several": 1}
 
 
+def test_larger_set_of_ids_that_are_not_random_is_seen() -> None:
+    """Ids of a user's own making: one message, or three others. Random ids would not depend."""
+    ids = [1, 2, 4, 7]
+    assert check([(7, 4)], [(7, each) for each in ids]) == {"several": 1}
+    assert check([(7, 4 << 32)], [(7, each << 32) for each in ids[:3]]) == {"found": 1}
+
+
 def test_tree_of_too_many_messages_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets of one or two are certain up to the bound of ``explain``, which answers above it."""
     assert is_certain(MAX_MESSAGES, 2, EDGE_BIT)

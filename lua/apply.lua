@@ -219,21 +219,7 @@ for r = 1, n do
   if general then decide(r) end
 end
 
-local waiting = {}
-for _, group in ipairs(groups) do
-  group.key = shard .. ':outcomes:' .. group.task
-  local kind = call('TYPE', group.key).ok
-  local backlog = waiting[group.task]
-    or tonumber(call('HGET', meta, 'backlog:' .. group.task) or 0)
-  if kind ~= 'stream' and kind ~= 'none' or not backlog then
-    return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
-  end
-  group.told = group.verdict ~= 'touch' or backlog < backlog_limit
-  waiting[group.task] = backlog + (group.told and group.n or 0)
-end
-for owner in pairs(used) do
-  if call('HGET', meta, 'used:' .. owner) == ticks then used[owner] = nil end
-end
+-- part: sources
 
 -- Write. Redis checks maxmemory at a script's first write only. A batch that creates records
 -- begins with a write that Redis may refuse, any other batch with one that frees memory. Both
@@ -271,22 +257,19 @@ end
 for bucket = 0, buckets - 1 do
   if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
 end
-for _, group in ipairs(groups) do
-  if group.told then
-    call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
-    if conf[9] == 'yes' then
-      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-        '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
-          .. ',"rows":' .. group.json .. '}')
-    end
-  end
-end
 if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)
   call('HINCRBY', meta, 'backlog:' .. task, 0)
 end
-for owner in pairs(used) do call('HSET', meta, 'used:' .. owner, ticks) end
+if #changed > 0 then call('HSET', meta, unpack(changed)) end
+for _, group in ipairs(groups) do
+  if group.told and conf[9] == 'yes' then
+    -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
+    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
+      '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
+        .. ',"rows":' .. group.json .. '}')
+  end
+end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end

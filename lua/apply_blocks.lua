@@ -52,6 +52,7 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: limits
 
 -- part: text
+-- part: escape
 -- part: bitmaps
 
 -- part: blocks
@@ -74,14 +75,16 @@ local function backlog_of(task)
   return waiting[task]
 end
 local key_of, failed_of, present_of = shard .. ':block:', shard .. ':failed:', shard .. ':present:'
-local failed_keys, present_keys, new_blocks = {}, {}, {}
+local failed_keys, present_keys, new_blocks, failures_before = {}, {}, {}, false
 for _, item in ipairs(items) do
   if item.header then
     local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
     local label = sub(item.header, at)
     item.key = key_of .. item.name
-    local present = state > 1 and call('GET', present_of .. item.name) or ''
-    if call('STRLEN', item.key) ~= 8 * slots or (state > 1 and #present ~= width(slots)) then
+    local partial = band(state, 2) > 0
+    local present = partial and call('GET', present_of .. item.name) or ''
+    if call('STRLEN', item.key) ~= 8 * slots
+      or (partial and not is_bitmap(present, slots, '')) then
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
       or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
@@ -89,8 +92,10 @@ for _, item in ipairs(items) do
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
     item.present, item.trees = present, slots
-    if state > 1 then item.trees = call('BITCOUNT', present_of .. item.name) end
-    item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
+    if partial then item.trees = call('BITCOUNT', present_of .. item.name) end
+    item.last, item.capped, item.to = last, band(state, 1) > 0, item.bucket
+    item.has_failed = band(state, 4) > 0
+    failures_before = failures_before or item.has_failed
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
     item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
@@ -128,12 +133,12 @@ if #new_blocks > 0 then
     expiring[new_blocks[k]] = header
   end
 end
-if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
+if failures_before or (#failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0) then
   for _, item in ipairs(items) do
     local before = item.key and call('GET', failed_of .. item.name)
     if before and not item.header then
       item.stale = true -- without a block: remove them when it is tracked
-    elseif before and #before ~= width(item.slots) then
+    elseif (before or item.has_failed) and not is_bitmap(before, item.slots, item.present) then
       return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
     elseif before then
       item.before, item.failed_before = before, call('BITCOUNT', failed_of .. item.name)
@@ -224,11 +229,9 @@ local function tell(item)
   local new = item.new and item.new.slots or {}
   if #new > 0 then
     local rows = {}
-    for k, slot in ipairs(new) do
-      rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
-    end
+    for k, slot in ipairs(new) do rows[k] = slot .. ',"' .. escape(item.new.whys[k]) end
     failed, item.after = failed + #new, with(item.before, new, width(item.slots))
-    local json = '[' .. table.concat(rows, ',') .. ']'
+    local json = '[[' .. table.concat(rows, '"],[') .. '"]]'
     entry(item, 'nack', 'failed', #new, { 'rows', json }, ',"rows":' .. json)
   end
   if item.done then
@@ -299,13 +302,13 @@ for _, item in ipairs(work) do
       call('RENAME', item.result, item.key)
     end
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
-    if not item.header or item.to ~= item.bucket
-      or item.first + item.last < tonumber(conf_ticked or 0)
-      or item.capped ~= (byte(item.header, 11) % 2 == 1) then
+    local state = (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0)
+      + ((item.before or item.after) and 4 or 0)
+    if not item.header or item.to ~= item.bucket or state ~= byte(item.header, 11)
+      or item.first + item.last < tonumber(conf_ticked or 0) then
       local list = puts[item.to]
       list[#list + 1] = item.id
-      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first),
-        (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0), item.slots)
+      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), state, item.slots)
         .. (item.header and sub(item.header, 14)
           or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
             .. item.task .. item.label)
@@ -349,13 +352,11 @@ if conf[9] == 'yes' then
   for _, told in ipairs(entries) do
     if told.written then
       local item = told.item
-      local label = item.label
-      if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
       -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
         '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
-          .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age
-          .. told.json .. '}')
+          .. ',"block":"' .. item.name .. '","label":"' .. escape(item.label) .. '","age":'
+          .. told.age .. told.json .. '}')
     end
   end
 end

@@ -9,7 +9,8 @@ Reply    {nacked, orphaned, records left to drain}; 0 left: the bucket is draine
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
-local MAX_BYTES, MAX_FIELDS = 192 * 1024, 1000
+-- A call stops early after this many bytes of verdicts, or verdicts for this many tasks.
+local MAX_BYTES, MAX_TASKS, MAX_FIELDS = 192 * 1024, 500, 1000
 local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
 
@@ -30,15 +31,15 @@ local conf_edges = conf[4] or ''
 -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
 -- earlier calls have deleted.
 local page = call('HSCAN', expiring, conf[2], 'COUNT', count)
-local fields = page[2]
+local found, fields = page[2], {}
 local taken, groups, by_task, ages, idles, bytes, nacked = {}, {}, {}, {}, {}, 0, 0
 local stopped = false
-for i = 1, #fields, 2 do
-  if bytes >= MAX_BYTES then
+for i = 1, #found, 2 do
+  if bytes >= MAX_BYTES or #groups >= MAX_TASKS then
     stopped = true
     break
   end
-  local id, record = fields[i], fields[i + 1]
+  local id, record = found[i], found[i + 1]
   taken[#taken + 1] = id
   -- An entry that is not a valid record has no tree. It must not stop the drain of the others.
   local from = #id == 8 and 21 + (byte(record, 20) or 0) or 21
@@ -57,16 +58,20 @@ for i = 1, #fields, 2 do
     if not group then
       group = { task = task, key = shard .. ':outcomes:' .. task, rows = {} }
       by_task[task] = group
-      groups[#groups + 1] = group
-      local kind = call('TYPE', group.key).ok
-      if kind ~= 'stream' and kind ~= 'none'
-        or not tonumber(call('HGET', meta, 'backlog:' .. task) or 0) then
-        return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
-      end
+      groups[#groups + 1], fields[#fields + 1] = group, 'backlog:' .. task
     end
     group.rows[#group.rows + 1] = row
     bytes, nacked = bytes + #row, nacked + 1
   end
+end
+-- One command for the fields of all tasks.
+local backlogs = #fields > 0 and call('HMGET', meta, unpack(fields)) or {}
+for k, group in ipairs(groups) do
+  local kind, backlog = call('TYPE', group.key).ok, tonumber(backlogs[k] or 0)
+  if kind ~= 'stream' and kind ~= 'none' or not backlog then
+    return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
+  end
+  fields[2 * k - 1], fields[2 * k] = 'backlog:' .. group.task, backlog + #group.rows
 end
 
 -- maxmemory does not refuse this first write, and the later ones are not checked. Verdicts are
@@ -81,8 +86,8 @@ end
 for from = 1, #taken, MAX_FIELDS do
   call('HDEL', expiring, unpack(taken, from, math.min(from + MAX_FIELDS - 1, #taken)))
 end
+if #fields > 0 then call('HSET', meta, unpack(fields)) end
 for _, group in ipairs(groups) do
-  call('HINCRBY', meta, 'backlog:' .. group.task, #group.rows)
   if conf[3] == 'yes' then
     -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':nack:' .. group.task,

@@ -1,7 +1,7 @@
 --[[
 expire_blocks: drain the expiring bucket of blocks, some blocks per call. In each block, trees
-with checksum zero are acked and all others are nacked. If a block has lost its checksums, all its
-trees are nacked.
+with checksum zero are acked and all others are nacked. If a block has lost its checksums, or a
+bitmap of it is lost or damaged, all its trees are nacked.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -38,21 +38,26 @@ local conf_edges = conf[4] or ''
 local page = call('HSCAN', expiring, conf[2] or '0', 'COUNT', count)
 local blocks, gone, trees, stopped, waiting = {}, {}, 0, false, {}
 
--- Return the bytes of a key that holds a string of this length, or nil.
-local function bytes_of(key, length)
-  local value = call('TYPE', key).ok == 'string' and call('GET', key)
-  return value and #value == length and value or nil
+-- Return the bytes of a key; nil if it does not exist, and '' if it holds anything but a string.
+local function bytes_of(key)
+  local kind = call('TYPE', key).ok
+  if kind == 'none' then return nil end
+  return kind == 'string' and call('GET', key) or ''
 end
 
--- Find the failed and the open trees of a block. If a key that it needs is lost, all its trees that
--- are not known to have failed are open: of a partial block without its bitmap all slots.
+-- Find the failed and the open trees of a block. If a key that it needs is lost or damaged, all
+-- trees that are not known to have failed are open; without its present slots, all slots are.
 local function weigh(block)
   local bytes = width(block.slots)
-  local failed = bytes_of(block.failed_key, bytes)
-  local present = block.partial and bytes_of(block.present_key, bytes)
-  local checksums = bytes_of(block.key, 8 * block.slots)
-  local lost = not checksums or (block.partial and not present)
-    or (not failed and call('EXISTS', block.failed_key) == 1)
+  local checksums = bytes_of(block.key)
+  local present = block.partial and bytes_of(block.present_key) or ''
+  local failed = bytes_of(block.failed_key)
+  local lost = not checksums or #checksums ~= 8 * block.slots
+  if block.partial and not is_bitmap(present, block.slots, '') then present, lost = '', true end
+  if (failed or block.has_failed) and not is_bitmap(failed, block.slots, present) then
+    failed, lost = nil, true
+  end
+  if present == '' then present = nil end
   local sums = lost and {} or { unpack_bytes(string.rep('c8', block.slots), checksums) }
   local open, odd = {}, {}
   for slot = 0, block.slots - 1 do
@@ -90,10 +95,11 @@ for i = 1, #page[2], 2 do
     local name = format('%05x%08x', struct.unpack('>I4I4', id))
     local block = { first = first, slots = slots, task = task, label = sub(header, at), name = name,
       key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
-      present_key = shard .. ':present:' .. name, partial = state > 1,
+      present_key = shard .. ':present:' .. name, partial = band(state, 2) > 0,
+      has_failed = band(state, 4) > 0,
       age = format('%.0f', math.max(0, now - first)),
       idle = format('%.0f', math.max(0, now - first - last)),
-      cause = state % 2 == 1 and 'deadline' or 'idle' }
+      cause = band(state, 1) > 0 and 'deadline' or 'idle' }
     local stream = shard .. ':outcomes:' .. task
     if not waiting[task] then
       local kind = call('TYPE', stream).ok

@@ -49,6 +49,8 @@ class StoredHeader:
     capped: bool
     partial: bool
     """Whether some slots hold no tree."""
+    has_failed: bool
+    """Whether some trees have failed."""
     slots: int
     digest: str
     task: str
@@ -95,6 +97,7 @@ def parse_header(header: bytes) -> StoredHeader:
         first_ms + since,
         bool(flags & 1),
         bool(flags & 2),
+        bool(flags & 4),
         slots,
         known,
         task,

@@ -161,6 +161,8 @@ def _block_tree(reply: Sequence[Any], block: int, slot: int | None) -> TreeState
         held = set(unpack_slots(check_slots(present_bits, count)))
     if not held:
         raise SchemaError("the bitmap of the present slots is lost")
+    if header.has_failed > bool(failed) or not held.issuperset(failed):
+        raise SchemaError("the bitmap of the failed trees has been tampered with")
     at = min(held) if slot is None else slot
     if at not in held:
         return None

@@ -47,7 +47,8 @@ class Block:
     absent: frozenset[int] = frozenset()
     """Slots that hold no tree."""
     last_ms: int = 0
-    """Time of a row, of all rows since the last tick the first. For display only."""
+    """Time of a row: the first since the last tick, or the first that failed a tree. For
+    display only."""
     capped: bool = False
     """Whether the deadline kept the last move out of the newest bucket."""
 
@@ -202,6 +203,7 @@ class BlockReference(Reference):
                     block.checksums[slot] ^= delta
                 else:
                     self.counters["orphaned"] += 1
+        failed_before = bool(block.failed)
         self._fail(row, block)
         if not any(block.checksums):
             del self.block_buckets[age or 0][row.block]
@@ -216,7 +218,8 @@ class BlockReference(Reference):
             del self.block_buckets[age][row.block]
             self.block_buckets[to][row.block] = block
             self.names[block.task] = self.ticks
-        if to != age or capped != block.capped or block.last_ms < self.ticked_ms:
+        stored = failed_before == bool(block.failed) and block.last_ms >= self.ticked_ms
+        if to != age or capped != block.capped or not stored:
             block.last_ms, block.capped = self._last(block.first_ms), capped
         if row.touch and not (capped and to == age):
             self._tell_block("touch", "reset", row.block, block)

@@ -2,9 +2,9 @@
 -- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
 -- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
 -- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
--- the same order. Needs is_text, width, ones, has.
+-- the same order. Needs is_text, width, ones, has, band, MASKS.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, ABSENT, NONE = 4096, string.rep('\0', 8), {}
+local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
 local sparse, gaps = 0, {}
 
 -- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
@@ -26,23 +26,22 @@ local function read_failed(column)
     if at + 2 > #column then return nil end
     local high, low, length = byte(column, at, at + 2)
     local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
-    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not is_text(why) then return nil end
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length then return nil end
     slots[#slots + 1], whys[#whys + 1] = slot, why
     at, last, size = at + 3 + length, slot, size + length
   end
+  if not is_text(table.concat(whys, ' ')) then return nil end
   return { slots = slots, whys = whys }, size
 end
 
 -- Return where in eight deltas those begin that a byte of a bitmap has no slot for.
 local function absent_of(value)
-  if not gaps[value] then
-    local list = {}
-    for k = 0, 7 do
-      if math.floor(value / 2 ^ (7 - k)) % 2 == 0 then list[#list + 1] = 8 * k + 1 end
-    end
-    gaps[value] = list
+  local list = {}
+  for k = 0, 7 do
+    if band(value, MASKS[k]) == 0 then list[#list + 1] = 8 * k + 1 end
   end
-  return gaps[value]
+  gaps[value] = list
+  return list
 end
 
 -- Return the number of trees of a bitmap of the present slots; or nil, and why it is wrong.
@@ -54,12 +53,13 @@ local function read_present(present, slots, deltas)
   for slot = slots, 8 * #present - 1 do
     if has(present, slot) then return nil, 'has a bit after its last slot in present' end
   end
-  for k = 1, #present do
-    local value = byte(present, k)
-    for _, from in ipairs(value < 255 and absent_of(value) or NONE) do
-      local at = 64 * (k - 1) + from
-      if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
-        return nil, 'has a delta for a slot without a tree'
+  for k, value in ipairs({ byte(present, 1, #present) }) do
+    if value < 255 then
+      for _, from in ipairs(gaps[value] or absent_of(value)) do
+        local at = 64 * (k - 1) + from
+        if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
+          return nil, 'has a delta for a slot without a tree'
+        end
       end
     end
   end

@@ -1,8 +1,7 @@
 -- JSON-escape a text of which is_text is true: such a text has no control bytes, so only quotes and
 -- backslashes need it. Texts are escaped once, when they are stored. Gives escape.
 local function escape(value)
-  if string.find(value, '"', 1, true) or string.find(value, '\\', 1, true) then
-    return (string.gsub(value, '["\\]', '\\%0'))
-  end
+  if string.find(value, '\\', 1, true) then value = string.gsub(value, '\\', '\\\\') end
+  if string.find(value, '"', 1, true) then value = string.gsub(value, '"', '\\"') end
   return value
 end

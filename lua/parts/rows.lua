@@ -27,7 +27,7 @@ end
 
 -- Most texts are printable ASCII without quotes and backslashes, which needs no escape.
 local PLAIN = '^[\93-\126\35-\91\32\33]*$'
-local bytes, plain = 0, true
+local bytes, others = 0, {}
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
@@ -37,13 +37,18 @@ for i = 7, #ARGV do
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
   elseif not find(text, PLAIN) then
-    if not is_text(text) then
-      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
-    end
-    plain = false
+    others[#others + 1] = text
   end
 end
-if plain then escape = function(text) return text end end
+if #others == 0 then
+  escape = function(text) return text end
+elseif not is_text(table.concat(others, ' ')) then
+  for i = 7, #ARGV do
+    if not is_text(ARGV[i]) then
+      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+    end
+  end
+end
 
 -- All rows in one call for each column: a call per row would cost more than its work. Each value
 -- becomes two numbers, the high half first. unpack adds a position at the end, which is removed.

@@ -133,7 +133,7 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
     _, code = parts("apply_blocks")
     numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
     assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
-    assert f"MAX_SPARSE, ABSENT, NONE = {MAX_NAMED}, " in code
+    assert f"MAX_SPARSE, ABSENT = {MAX_NAMED}, " in code
     assert "MAX_TASKS = 1000" in code
     assert "MAX_FENCES = 100000" in code
     assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)

@@ -222,13 +222,23 @@ def spoil(client: Any, key: str, how: str) -> None:
         client.append(key, b"\0")
     elif how == "empty":
         client.set(key, b"")
+    elif how == "zero":
+        client.set(key, b"\0\0")
+    elif how == "after the last slot":
+        client.setbit(key, 11, 1)
+    elif how == "absent slot":
+        client.setbit(key, 1, 1)
     else:
         client.delete(key)
         if how == "type":
             client.rpush(key, "x")
 
 
-@pytest.mark.parametrize("how", ["gone", "short", "long", "empty", "type"])
+LOST = ["gone", "short", "long", "empty", "type"]
+DAMAGED = [*LOST, "zero", "after the last slot"]
+
+
+@pytest.mark.parametrize("how", DAMAGED)
 def test_block_that_has_lost_its_present_slots_is_nacked_whole(
     acker: Acker, client: Any, keys: ShardKeys, how: str
 ) -> None:
@@ -248,7 +258,7 @@ def test_block_that_has_lost_its_present_slots_is_nacked_whole(
     assert acker.status().backlog == {"t": 0}
 
 
-@pytest.mark.parametrize("how", ["gone", "short", "long", "empty", "type"])
+@pytest.mark.parametrize("how", LOST)
 def test_block_that_has_lost_its_checksums_has_no_verdict_for_an_absent_slot(
     acker: Acker, client: Any, keys: ShardKeys, how: str
 ) -> None:
@@ -262,8 +272,8 @@ def test_block_that_has_lost_its_checksums_has_no_verdict_for_an_absent_slot(
     assert reasons(mixed) == {0: "expired", 9: "expired"}
 
 
-@pytest.mark.parametrize("how", ["short", "long", "empty", "type"])
-def test_block_with_damaged_failures_is_nacked(
+@pytest.mark.parametrize("how", [*DAMAGED, "absent slot"])
+def test_block_with_lost_or_damaged_failures_is_nacked(
     acker: Acker, client: Any, keys: ShardKeys, how: str
 ) -> None:
     """It is unknown which trees have failed, so no tree is acked."""
@@ -280,8 +290,8 @@ def test_block_with_damaged_failures_is_nacked(
 @pytest.mark.parametrize(
     ("what", "how"),
     [
-        *(("present", how) for how in ("gone", "short", "long", "empty", "type")),
-        *(("failed", how) for how in ("short", "long", "empty", "type")),
+        *(("present", how) for how in DAMAGED),
+        *(("failed", how) for how in [*DAMAGED, "absent slot"]),
     ],
 )
 @pytest.mark.parametrize(
@@ -311,6 +321,24 @@ def test_call_for_a_block_with_a_damaged_bitmap_changes_nothing(
     assert dump(acker) == before
 
 
+@pytest.mark.parametrize("slots", [1, 8, 11, 64, 65, 4095])
+@pytest.mark.parametrize("some", [False, True], ids=["all", "some"])
+def test_a_bitmap_that_was_written_by_a_call_is_never_called_damaged(
+    acker: Acker, slots: int, some: bool
+) -> None:
+    """The last word of a bitmap, and its highest bit, are the corners of the check."""
+    ids = {slot: A for slot in range(slots) if not some or slot % 3 != 1}
+    send(acker, partial(ids, slots=slots))
+    for failed in ({0: "no"}, {max(ids): "no"}, dict.fromkeys(ids, "no")):
+        send(acker, pack_deltas(NUMBER, {}, failed))
+    send(acker, pack_deltas(NUMBER, {}, touch=True))
+    tick(acker, 3)
+    assert [o.verdict for o in heard(acker)] == ["nack"] * (1 + (len(ids) > 1) + (len(ids) > 2)) + [
+        "touch"
+    ]
+    assert total(acker)["failed"] == len(ids)
+
+
 def test_bitmap_of_a_block_without_absent_slots_is_ignored(
     acker: Acker, client: Any, keys: ShardKeys
 ) -> None:
@@ -318,10 +346,9 @@ def test_bitmap_of_a_block_without_absent_slots_is_ignored(
     send(acker, partial(dict.fromkeys(range(11), A)))
     client.set(keys.present(NUMBER), pack_slots([0], 11))
     send(acker, pack_deltas(NUMBER, {0: A}, {4: "no"}))
-    client.delete(keys.failed(NUMBER))
     tick(acker, 3)
     mixed = heard(acker)[-1]
-    assert (mixed.absent, mixed.count) == ((), 11)
+    assert (mixed.absent, mixed.failed, mixed.count) == ((), (4,), 10)
     assert not client.exists(keys.present(NUMBER))
 
 

@@ -273,6 +273,6 @@ def _record_hex(record: Record) -> str:
 
 def _header_hex(block: Block) -> str:
     texts = bytes([len(block.task)]) + block.task.encode() + block.label.encode()
-    flags = int(block.capped) + 2 * bool(block.absent)
+    flags = int(block.capped) + 2 * bool(block.absent) + 4 * bool(block.failed)
     slots = f"{flags:02x}{len(block.checksums):04x}"
     return f"{TIMES}{slots}{_digest(block).encode().hex()}{texts.hex()}"

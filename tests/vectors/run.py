@@ -169,14 +169,16 @@ class _Run:
         checksums = self.client.get(f"{prefix}:block:{name}")
         _same("bytes of a block", 8 * int.from_bytes(header[11:13], "big"), len(checksums))
         label, held = 22 + header[21], self._slots(f"{prefix}:present:{name}")
+        failed = self._slots(f"{prefix}:failed:{name}")
         _same("a block with absent slots", bool(header[10] & 2), bool(held))
+        _same("a block with failed slots", bool(header[10] & 4), bool(failed))
         return {
             "label": header[label:].decode(),
             "task": header[22:label].decode(),
             "digest": header[13:21].decode(),
             "capped": bool(header[10] & 1),
             "checksums": [checksums[i : i + 8].hex() for i in range(0, len(checksums), 8)],
-            "failed": self._slots(f"{prefix}:failed:{name}"),
+            "failed": failed,
             "absent": sorted(set(range(len(checksums) // 8)) - set(held)) if held else [],
         }
 

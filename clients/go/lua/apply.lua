@@ -69,29 +69,48 @@ local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 -- Check that a text is UTF-8 without control bytes. Gives is_text.
 local is_text
 do
-  -- UTF-8 from U+0080 up, without overlong forms or surrogates.
-  local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-    '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '\244[\128-\143][\128-\191][\128-\191]' }
+  -- Return a pattern for the sequences of UTF-8 that begin with this byte, without overlong forms
+  -- and surrogates; nil if none does.
+  local function sequence_of(lead)
+    if lead < 194 then
+      return nil
+    elseif lead < 224 then
+      return '[\194-\223][\128-\191]'
+    elseif lead == 224 then
+      return '\224[\160-\191][\128-\191]'
+    elseif lead == 237 then
+      return '\237[\128-\159][\128-\191]'
+    elseif lead < 240 then
+      return '[\225-\236\238\239][\128-\191][\128-\191]'
+    elseif lead == 240 then
+      return '\240[\144-\191][\128-\191][\128-\191]'
+    elseif lead < 244 then
+      return '[\241-\243][\128-\191][\128-\191][\128-\191]'
+    elseif lead == 244 then
+      return '\244[\128-\143][\128-\191][\128-\191]'
+    end
+  end
 
   function is_text(text)
-    if string.find(text, '^[\32-\126]*$') then return true end
-    -- Replace each well-formed sequence by one letter; any other byte that remains is invalid.
-    for _, sequence in ipairs(SEQUENCES) do
+    local at = string.find(text, '[^\32-\126]')
+    while at do
+      -- Replace all sequences of this kind by a letter each. The bytes before this one remain.
+      local lead = string.byte(text, at)
+      local sequence = sequence_of(lead)
+      if not sequence then return false end
       text = string.gsub(text, sequence, 'x')
-      if string.find(text, '^[\32-\126]*$') then return true end
+      if string.byte(text, at) == lead then return false end
+      at = string.find(text, '[^\32-\126]', at)
     end
-    return false
+    return true
   end
 end
 -- parts/escape.lua
 -- JSON-escape a text of which is_text is true: such a text has no control bytes, so only quotes and
 -- backslashes need it. Texts are escaped once, when they are stored. Gives escape.
 local function escape(value)
-  if string.find(value, '"', 1, true) or string.find(value, '\\', 1, true) then
-    return (string.gsub(value, '["\\]', '\\%0'))
-  end
+  if string.find(value, '\\', 1, true) then value = string.gsub(value, '\\', '\\\\') end
+  if string.find(value, '"', 1, true) then value = string.gsub(value, '"', '\\"') end
   return value
 end
 -- parts/rows.lua
@@ -124,7 +143,7 @@ end
 
 -- Most texts are printable ASCII without quotes and backslashes, which needs no escape.
 local PLAIN = '^[\93-\126\35-\91\32\33]*$'
-local bytes, plain = 0, true
+local bytes, others = 0, {}
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
@@ -134,13 +153,18 @@ for i = 7, #ARGV do
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
   elseif not find(text, PLAIN) then
-    if not is_text(text) then
-      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
-    end
-    plain = false
+    others[#others + 1] = text
   end
 end
-if plain then escape = function(text) return text end end
+if #others == 0 then
+  escape = function(text) return text end
+elseif not is_text(table.concat(others, ' ')) then
+  for i = 7, #ARGV do
+    if not is_text(ARGV[i]) then
+      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+    end
+  end
+end
 
 -- All rows in one call for each column: a call per row would cost more than its work. Each value
 -- becomes two numbers, the high half first. unpack adds a position at the end, which is removed.
@@ -456,20 +480,38 @@ for r = 1, n do
   if general then decide(r) end
 end
 
-local waiting = {}
+-- parts/sources.lua
+-- Look up the backlogs of the sources that get verdicts, by one command: a batch can end trees of a
+-- thousand sources. Needs groups (of verdicts, each with task, verdict and n), used (the sources
+-- that rotate must not forget), ticks, backlog_limit, sub. Gives each group its key, and told,
+-- whether it is to be written; and changed, the fields of meta to be written, with their values.
+local waiting, asked, changed = {}, {}, {}
+local function ask_for(name)
+  if not waiting[name] then
+    waiting[name], asked[#asked + 1], asked[#asked + 2] = 0, 'backlog:' .. name, 'used:' .. name
+  end
+end
+for _, group in ipairs(groups) do ask_for(group.task) end
+for owner in pairs(used) do ask_for(owner) end
+local fields = #asked > 0 and call('HMGET', meta, unpack(asked)) or asked
+for k = 1, #asked, 2 do
+  local name = sub(asked[k], 9)
+  waiting[name] = tonumber(fields[k] or 0)
+  if used[name] and fields[k + 1] ~= ticks then
+    changed[#changed + 1], changed[#changed + 2] = asked[k + 1], ticks
+  end
+end
 for _, group in ipairs(groups) do
   group.key = shard .. ':outcomes:' .. group.task
-  local kind = call('TYPE', group.key).ok
-  local backlog = waiting[group.task]
-    or tonumber(call('HGET', meta, 'backlog:' .. group.task) or 0)
+  local kind, backlog = call('TYPE', group.key).ok, waiting[group.task]
   if kind ~= 'stream' and kind ~= 'none' or not backlog then
     return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
   end
   group.told = group.verdict ~= 'touch' or backlog < backlog_limit
-  waiting[group.task] = backlog + (group.told and group.n or 0)
-end
-for owner in pairs(used) do
-  if call('HGET', meta, 'used:' .. owner) == ticks then used[owner] = nil end
+  if group.told then
+    waiting[group.task] = backlog + group.n
+    changed[#changed + 1], changed[#changed + 2] = 'backlog:' .. group.task, backlog + group.n
+  end
 end
 
 -- Write. Redis checks maxmemory at a script's first write only. A batch that creates records
@@ -508,22 +550,19 @@ end
 for bucket = 0, buckets - 1 do
   if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
 end
-for _, group in ipairs(groups) do
-  if group.told then
-    call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
-    if conf[9] == 'yes' then
-      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-        '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
-          .. ',"rows":' .. group.json .. '}')
-    end
-  end
-end
 if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)
   call('HINCRBY', meta, 'backlog:' .. task, 0)
 end
-for owner in pairs(used) do call('HSET', meta, 'used:' .. owner, ticks) end
+if #changed > 0 then call('HSET', meta, unpack(changed)) end
+for _, group in ipairs(groups) do
+  if group.told and conf[9] == 'yes' then
+    -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
+    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
+      '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
+        .. ',"rows":' .. group.json .. '}')
+  end
+end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end

@@ -77,26 +77,58 @@ local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 -- Check that a text is UTF-8 without control bytes. Gives is_text.
 local is_text
 do
-  -- UTF-8 from U+0080 up, without overlong forms or surrogates.
-  local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-    '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '\244[\128-\143][\128-\191][\128-\191]' }
+  -- Return a pattern for the sequences of UTF-8 that begin with this byte, without overlong forms
+  -- and surrogates; nil if none does.
+  local function sequence_of(lead)
+    if lead < 194 then
+      return nil
+    elseif lead < 224 then
+      return '[\194-\223][\128-\191]'
+    elseif lead == 224 then
+      return '\224[\160-\191][\128-\191]'
+    elseif lead == 237 then
+      return '\237[\128-\159][\128-\191]'
+    elseif lead < 240 then
+      return '[\225-\236\238\239][\128-\191][\128-\191]'
+    elseif lead == 240 then
+      return '\240[\144-\191][\128-\191][\128-\191]'
+    elseif lead < 244 then
+      return '[\241-\243][\128-\191][\128-\191][\128-\191]'
+    elseif lead == 244 then
+      return '\244[\128-\143][\128-\191][\128-\191]'
+    end
+  end
 
   function is_text(text)
-    if string.find(text, '^[\32-\126]*$') then return true end
-    -- Replace each well-formed sequence by one letter; any other byte that remains is invalid.
-    for _, sequence in ipairs(SEQUENCES) do
+    local at = string.find(text, '[^\32-\126]')
+    while at do
+      -- Replace all sequences of this kind by a letter each. The bytes before this one remain.
+      local lead = string.byte(text, at)
+      local sequence = sequence_of(lead)
+      if not sequence then return false end
       text = string.gsub(text, sequence, 'x')
-      if string.find(text, '^[\32-\126]*$') then return true end
+      if string.byte(text, at) == lead then return false end
+      at = string.find(text, '[^\32-\126]', at)
     end
-    return false
+    return true
   end
+end
+-- parts/escape.lua
+-- JSON-escape a text of which is_text is true: such a text has no control bytes, so only quotes and
+-- backslashes need it. Texts are escaped once, when they are stored. Gives escape.
+local function escape(value)
+  if string.find(value, '\\', 1, true) then value = string.gsub(value, '\\', '\\\\') end
+  if string.find(value, '"', 1, true) then value = string.gsub(value, '"', '\\"') end
+  return value
 end
 -- parts/bitmaps.lua
 -- Bitmaps of slots: ceil(n / 8) bytes, bit 7 of byte 0 is slot 0, as SETBIT counts; the bits after
 -- the last slot are 0. Gives width(slots), the bytes of a bitmap; ones(bitmap), the number of its
--- slots; has(bitmap, slot); with(bitmap, slots, width), a copy with more slots; and to_hex(bitmap).
+-- slots; has(bitmap, slot); with(bitmap, slots, width), a copy with more slots; to_hex(bitmap); and
+-- is_bitmap(bitmap, slots, present): whether no call can have written anything else.
+local band, bor, rshift, byte_of = bit.band, bit.bor, bit.rshift, string.byte
+local MASKS = { [0] = 128, 64, 32, 16, 8, 4, 2, 1 }
+
 local function width(slots)
   return math.ceil(slots / 8)
 end
@@ -108,27 +140,45 @@ local counted = setmetatable({}, { __index = function(known, value)
   return bits
 end })
 local hexed = setmetatable({}, { __index = function(known, char)
-  known[char] = string.format('%02x', string.byte(char))
+  known[char] = string.format('%02x', byte_of(char))
   return known[char]
 end })
 
 local function ones(bitmap)
   local sum = 0
-  for _, value in ipairs({ string.byte(bitmap, 1, #bitmap) }) do sum = sum + counted[value] end
+  for _, value in ipairs({ byte_of(bitmap, 1, #bitmap) }) do sum = sum + counted[value] end
   return sum
 end
 
 local function has(bitmap, slot)
-  local value = string.byte(bitmap, math.floor(slot / 8) + 1) or 0
-  return math.floor(value / 2 ^ (7 - slot % 8)) % 2 == 1
+  return band(byte_of(bitmap, rshift(slot, 3) + 1) or 0, MASKS[slot % 8]) > 0
+end
+
+-- A bitmap has at least one slot, and only slots of present, unless that is ''.
+local function is_bitmap(bitmap, slots, present)
+  local bytes = width(slots)
+  if not bitmap or #bitmap ~= bytes or not find(bitmap, '[^%z]')
+    or byte_of(bitmap, bytes) % 2 ^ (8 * bytes - slots) > 0 then
+    return false
+  elseif present == '' then
+    return true
+  end
+  -- Four bytes at a time: a loop over the bytes of 64 blocks would take some milliseconds.
+  local words, rest = '>' .. string.rep('I4', math.ceil(bytes / 4)), string.rep('\0', -bytes % 4)
+  local held = { struct.unpack(words, present .. rest) }
+  for k, word in ipairs({ struct.unpack(words, bitmap .. rest) }) do
+    -- Both lists end with the position after the last word.
+    if band(word, held[k]) ~= bit.tobit(word) then return false end
+  end
+  return true
 end
 
 -- A bitmap that is nil has no slots.
 local function with(bitmap, slots, bytes)
-  local values = { string.byte(bitmap or string.rep('\0', bytes), 1, bytes) }
+  local values = { byte_of(bitmap or string.rep('\0', bytes), 1, bytes) }
   for _, slot in ipairs(slots) do
-    local at, bit_value = math.floor(slot / 8) + 1, 2 ^ (7 - slot % 8)
-    if math.floor(values[at] / bit_value) % 2 == 0 then values[at] = values[at] + bit_value end
+    local at = rshift(slot, 3) + 1
+    values[at] = bor(values[at], MASKS[slot % 8])
   end
   return string.char(unpack(values))
 end
@@ -142,9 +192,9 @@ end
 -- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
 -- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
 -- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
--- the same order. Needs is_text, width, ones, has.
+-- the same order. Needs is_text, width, ones, has, band, MASKS.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, ABSENT, NONE = 4096, string.rep('\0', 8), {}
+local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
 local sparse, gaps = 0, {}
 
 -- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
@@ -166,23 +216,22 @@ local function read_failed(column)
     if at + 2 > #column then return nil end
     local high, low, length = byte(column, at, at + 2)
     local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
-    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not is_text(why) then return nil end
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length then return nil end
     slots[#slots + 1], whys[#whys + 1] = slot, why
     at, last, size = at + 3 + length, slot, size + length
   end
+  if not is_text(table.concat(whys, ' ')) then return nil end
   return { slots = slots, whys = whys }, size
 end
 
 -- Return where in eight deltas those begin that a byte of a bitmap has no slot for.
 local function absent_of(value)
-  if not gaps[value] then
-    local list = {}
-    for k = 0, 7 do
-      if math.floor(value / 2 ^ (7 - k)) % 2 == 0 then list[#list + 1] = 8 * k + 1 end
-    end
-    gaps[value] = list
+  local list = {}
+  for k = 0, 7 do
+    if band(value, MASKS[k]) == 0 then list[#list + 1] = 8 * k + 1 end
   end
-  return gaps[value]
+  gaps[value] = list
+  return list
 end
 
 -- Return the number of trees of a bitmap of the present slots; or nil, and why it is wrong.
@@ -194,12 +243,13 @@ local function read_present(present, slots, deltas)
   for slot = slots, 8 * #present - 1 do
     if has(present, slot) then return nil, 'has a bit after its last slot in present' end
   end
-  for k = 1, #present do
-    local value = byte(present, k)
-    for _, from in ipairs(value < 255 and absent_of(value) or NONE) do
-      local at = 64 * (k - 1) + from
-      if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
-        return nil, 'has a delta for a slot without a tree'
+  for k, value in ipairs({ byte(present, 1, #present) }) do
+    if value < 255 then
+      for _, from in ipairs(gaps[value] or absent_of(value)) do
+        local at = 64 * (k - 1) + from
+        if at <= #deltas and sub(deltas, at, at + 7) ~= ABSENT then
+          return nil, 'has a delta for a slot without a tree'
+        end
       end
     end
   end
@@ -406,14 +456,16 @@ local function backlog_of(task)
   return waiting[task]
 end
 local key_of, failed_of, present_of = shard .. ':block:', shard .. ':failed:', shard .. ':present:'
-local failed_keys, present_keys, new_blocks = {}, {}, {}
+local failed_keys, present_keys, new_blocks, failures_before = {}, {}, {}, false
 for _, item in ipairs(items) do
   if item.header then
     local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
     local label = sub(item.header, at)
     item.key = key_of .. item.name
-    local present = state > 1 and call('GET', present_of .. item.name) or ''
-    if call('STRLEN', item.key) ~= 8 * slots or (state > 1 and #present ~= width(slots)) then
+    local partial = band(state, 2) > 0
+    local present = partial and call('GET', present_of .. item.name) or ''
+    if call('STRLEN', item.key) ~= 8 * slots
+      or (partial and not is_bitmap(present, slots, '')) then
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
       or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
@@ -421,8 +473,10 @@ for _, item in ipairs(items) do
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
     item.present, item.trees = present, slots
-    if state > 1 then item.trees = call('BITCOUNT', present_of .. item.name) end
-    item.last, item.capped, item.to = last, state % 2 == 1, item.bucket
+    if partial then item.trees = call('BITCOUNT', present_of .. item.name) end
+    item.last, item.capped, item.to = last, band(state, 1) > 0, item.bucket
+    item.has_failed = band(state, 4) > 0
+    failures_before = failures_before or item.has_failed
     if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
     item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
@@ -460,12 +514,12 @@ if #new_blocks > 0 then
     expiring[new_blocks[k]] = header
   end
 end
-if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
+if failures_before or (#failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0) then
   for _, item in ipairs(items) do
     local before = item.key and call('GET', failed_of .. item.name)
     if before and not item.header then
       item.stale = true -- without a block: remove them when it is tracked
-    elseif before and #before ~= width(item.slots) then
+    elseif (before or item.has_failed) and not is_bitmap(before, item.slots, item.present) then
       return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
     elseif before then
       item.before, item.failed_before = before, call('BITCOUNT', failed_of .. item.name)
@@ -605,11 +659,9 @@ local function tell(item)
   local new = item.new and item.new.slots or {}
   if #new > 0 then
     local rows = {}
-    for k, slot in ipairs(new) do
-      rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
-    end
+    for k, slot in ipairs(new) do rows[k] = slot .. ',"' .. escape(item.new.whys[k]) end
     failed, item.after = failed + #new, with(item.before, new, width(item.slots))
-    local json = '[' .. table.concat(rows, ',') .. ']'
+    local json = '[[' .. table.concat(rows, '"],[') .. '"]]'
     entry(item, 'nack', 'failed', #new, { 'rows', json }, ',"rows":' .. json)
   end
   if item.done then
@@ -680,13 +732,13 @@ for _, item in ipairs(work) do
       call('RENAME', item.result, item.key)
     end
     -- A block remembers its last row to within a tick: to write the header costs as much as a row.
-    if not item.header or item.to ~= item.bucket
-      or item.first + item.last < tonumber(conf_ticked or 0)
-      or item.capped ~= (byte(item.header, 11) % 2 == 1) then
+    local state = (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0)
+      + ((item.before or item.after) and 4 or 0)
+    if not item.header or item.to ~= item.bucket or state ~= byte(item.header, 11)
+      or item.first + item.last < tonumber(conf_ticked or 0) then
       local list = puts[item.to]
       list[#list + 1] = item.id
-      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first),
-        (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0), item.slots)
+      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), state, item.slots)
         .. (item.header and sub(item.header, 14)
           or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
             .. item.task .. item.label)
@@ -730,13 +782,11 @@ if conf[9] == 'yes' then
   for _, told in ipairs(entries) do
     if told.written then
       local item = told.item
-      local label = item.label
-      if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
       -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
         '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
-          .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age
-          .. told.json .. '}')
+          .. ',"block":"' .. item.name .. '","label":"' .. escape(item.label) .. '","age":'
+          .. told.age .. told.json .. '}')
     end
   end
 end

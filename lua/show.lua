@@ -55,5 +55,8 @@ elseif not in_block then
   return { now, age, found }
 end
 local name = string.format('%05x%08x', struct.unpack('>I4I4', field))
+-- If the header announces no absent slots, the bitmap is a stale one, of a block that has ended.
+local partial = bit.band(string.byte(found, 11) or 0, 2) > 0
 return { now, age, found, call('GET', shard .. ':block:' .. name),
-  call('GET', shard .. ':failed:' .. name) or '', call('GET', shard .. ':present:' .. name) or '' }
+  call('GET', shard .. ':failed:' .. name) or '',
+  partial and call('GET', shard .. ':present:' .. name) or '' }

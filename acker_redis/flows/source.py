@@ -129,6 +129,8 @@ class SourceFlows:
         self._rotate_at = 0.0
         """When the attempts are rotated next; 0 before the first step."""
         self._waits = 0.0
+        self._warned = 0.0
+        """The lifetime of trees in seconds for which the timeout was called too short."""
         """Seconds for which the source waits for a verdict; 0 before the first step."""
         self._doubt: tuple[Batch, list[_Attempt]] | None = None
         """The batch that was sent and not answered, with its attempts."""
@@ -288,7 +290,8 @@ class SourceFlows:
         timeout = self.settings.timeout
         if timeout is None:
             return 1.5 * least + 5.0
-        if timeout <= lifetime:
+        if timeout <= lifetime and lifetime != self._warned:
+            self._warned = lifetime
             log.warning(
                 "source %s: trees live for up to %.1f s; timeout=%.1f is too short, set more",
                 self.task, lifetime, timeout,

@@ -59,6 +59,7 @@ def test_source_timeout_is_never_shorter_than_trees_live(
     assert "is too short" in caplog.text
     steps(source, clock, LIFE)
     assert called.take() == [], "the tree may still be acked"
+    assert caplog.text.count("is too short") == 1
     bolts.ack()
     source.step()
     assert called.take() == ["ack a"]

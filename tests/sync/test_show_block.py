@@ -9,6 +9,7 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded.server import EmbeddedRedis
 from acker_redis.errors import InvalidBatchError, SchemaError
+from acker_redis.protocol import commands
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
@@ -163,7 +164,10 @@ def test_stale_bitmap_of_a_block_without_absent_slots_is_ignored(make_any_acker:
     """The header says whether slots are absent, for show as for the scripts that end a block."""
     acker = make_any_acker(shards=1)
     anchors = acker.track_block("shop", "page", [40, 41], BLOCK)
-    acker.connection.client.set(ShardKeys(acker.namespace, 0).present(BLOCK), b"\x80")
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.set(keys.present(BLOCK), b"\x80")
+    *_, present = acker.connection.run(commands.show(keys, anchors[1]))
+    assert present == b""
     tree = acker.show(anchors[1])
     assert tree
     assert tree.block

@@ -339,6 +339,9 @@ local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
 -- The bytes between checksum and source id in the record of a new tree.
 local begun = pack('>BI6I4B', 0, now, 0, #task) .. task
+-- Flags and times of a record that stays, by its flags and the time of its first row. Trees that
+-- were tracked together share them.
+local times = {}
 
 local function put(bucket, r, value)
   local list = puts[bucket]
@@ -458,9 +461,9 @@ for r = 1, n do
   local general = true
   -- Fast paths for the three usual kinds of rows. Each has the same effect as decide(r).
   if flag[r] == 0 and old then
-    local old_high, old_low, state, first = unpack_bytes('>I4I4BI6', old)
+    local old_high, old_low, begun_as = unpack_bytes('>I4I4I7', old)
     if high == old_high and low == old_low then
-      local owner, at = unpack_bytes('>Bc0', old, 20)
+      local first, _, owner, at = unpack_bytes('>I6I4Bc0', old, 10)
       if owner ~= '' then
         verdict('ack', 'completed', owner, r, first, sub(old, at))
         drop(home[r], r)
@@ -468,8 +471,15 @@ for r = 1, n do
         pending, general = pending - 1, false
       end
     elseif not refresh then
-      put(home[r], r, pack('>I4I4BI6I4', xor(high, old_high), xor(low, old_low), state, first,
-        since(first)) .. sub(old, 20))
+      local stays = times[begun_as]
+      if not stays then
+        stays = sub(old, 9, 15) .. pack('>I4', since(begun_as % 2 ^ 48))
+        times[begun_as] = stays
+      end
+      local list = puts[home[r]] -- as put() does, without the cost of a call
+      local count = list.n + 2
+      list[count - 1], list.n = ids[r], count
+      list[count] = pack('>I4I4', xor(high, old_high), xor(low, old_low)) .. stays .. sub(old, 20)
       general = false
     end
   elseif flag[r] == 1 and not old and high + low > 0 and pending < 2 * high_water then

@@ -178,7 +178,7 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
     with options.acker(namespace, url) as acker:
         try:
             state = acker.status()
-            pending, waiting = state.pending + state.expiring, sum(state.backlog.values())
+            pending, waiting = state.open, sum(state.backlog.values())
         except (NamespaceNotFoundError, SchemaError):
             pending = waiting = 0  # the namespace may be partially dropped, or damaged
         if not yes:

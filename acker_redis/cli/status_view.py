@@ -56,8 +56,7 @@ def draw(
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_row("high water", _gauge(status))
-    blocks = f", {status.in_blocks:,} of them in blocks" if status.in_blocks else ""
-    table.add_row("pending", f"{_count(status.pending, 'tree')}{blocks}")
+    table.add_row("pending", _pending(status))
     table.add_row("", _buckets(status))
     table.add_row("oldest", _oldest(status, oldest))
     if edges is not None:
@@ -184,6 +183,16 @@ def _latency(latency: Latency) -> RenderableType:
     half, most = (span(latency.quantile_ms(q)) for q in (0.5, 0.99))
     words = f"p50 about {half}, p99 about {most} from the first row to the ack"
     return Text(words)
+
+
+def _pending(status: Status) -> str:
+    words = _count(status.open, "tree")
+    if status.not_open:
+        others = "rows that came early or late"
+        if status.in_blocks:
+            others += ", or slots that are done or hold no tree"
+        words += f", and {status.not_open:,} {others}"
+    return words
 
 
 def _counters(status: Status, growth: Growth | None) -> RenderableType:

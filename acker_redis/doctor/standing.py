@@ -39,6 +39,7 @@ def standing(
     return {
         "namespace": status.namespace,
         "findings": [finding.to_dict() for finding in findings],
+        "open": status.open,
         "pending": status.pending,
         "pending_by_bucket": list(status.pending_by_bucket),
         "in_blocks": status.in_blocks,
@@ -95,6 +96,7 @@ def backlog_ratio(status: Status) -> dict[str, float]:
 def _shard(shard: ShardStatus) -> dict[str, Any]:
     return {
         "shard": shard.shard,
+        "open": shard.open,
         "pending": list(shard.pending),
         "in_blocks": list(shard.in_blocks),
         "expiring": shard.expiring,

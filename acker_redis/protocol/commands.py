@@ -135,21 +135,20 @@ class ShardStatus:
     """The secret from which ids are derived."""
 
     @property
+    def open(self) -> int:
+        """Trees without a verdict, also those that wait to be drained."""
+        counted = self.counters
+        return max(0, counted["tracked"] - sum(counted[name] for name in ENDED))
+
+    @property
     def lag_ms(self) -> int:
         """How late the next tick is by now, in ms; 0 before it is due."""
         return max(0, self.now_ms - self.ticked_ms - self.config.tick_ms)
 
 
-COUNTERS = (
-    "tracked",
-    "acked",
-    "failed",
-    "expired",
-    "overflow",
-    "conflict",
-    "repeated",
-    "orphaned",
-)
+ENDED = ("acked", "failed", "expired", "overflow", "conflict")
+"""Counters of trees that have a verdict."""
+COUNTERS = ("tracked", *ENDED, "repeated", "orphaned")
 
 
 def new_salt() -> str:

@@ -25,12 +25,24 @@ class Status:
     shards: tuple[ShardStatus, ...]
 
     @property
-    def pending(self) -> int:
-        """Pending trees, loose and in blocks, without those that wait to be drained.
+    def open(self) -> int:
+        """Trees without a verdict, also those that wait to be drained."""
+        return sum(shard.open for shard in self.shards)
 
-        Of a block all slots count, also those without a tree.
+    @property
+    def pending(self) -> int:
+        """Places in the buckets: what counts toward the high-water mark and costs memory.
+
+        These are the records of trees, the records of rows that came before their tree was tracked
+        or after its verdict, and all slots of pending blocks, also those that are done or hold no
+        tree. What waits to be drained does not count.
         """
         return sum(sum(shard.pending) for shard in self.shards)
+
+    @property
+    def not_open(self) -> int:
+        """Places of ``pending`` that hold no open tree; while trees expire, at least so many."""
+        return sum(max(0, sum(shard.pending) - shard.open) for shard in self.shards)
 
     @property
     def in_blocks(self) -> int:

@@ -34,7 +34,7 @@ def test_state_equals_the_status_of_the_namespace(
 
     body = get(any_server.url, f"{V1}/{acker.namespace}").json()
     assert body["namespace"] == acker.namespace
-    assert (body["pending"], body["in_blocks"]) == (6, 2)
+    assert (body["open"], body["pending"], body["in_blocks"]) == (6, 6, 2)
     assert body["pending_by_bucket"] == list(status.pending_by_bucket) == [2, 4, 0]
     assert [shard["pending"] for shard in body["shards"]] == [[0, 4, 0], [2, 0, 0]]
     assert (body["high_water"], body["high_water_ratio"]) == ("high", 1.0)

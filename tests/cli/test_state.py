@@ -16,7 +16,7 @@ from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
-from tests.support import track
+from tests.support import row, tick, track
 
 
 def put(acker: Acker, trees: dict[int, str]) -> None:
@@ -219,7 +219,29 @@ def test_status_finds_the_oldest_tree_of_a_block_with_an_absent_first_slot(
     found = json.loads(shell("status", acker.namespace, "--json", "--sample", "0").out)
     assert found["oldest"]["tree"]["anchor"] == str(anchors[2])
     assert (found["pending"], found["in_blocks"]) == (3, 3), "slots, not trees"
-    assert found["counters"]["tracked"] == 2
+    assert found["open"] == found["counters"]["tracked"] == 2
+
+
+def test_status_tells_rows_that_come_early_or_late_from_trees(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    track(acker, 2, 5, "a")
+    for anchor in (3, 4):  # their trees are not tracked, or have their verdicts
+        row(acker, anchor, 7)
+    shown = shell("status", acker.namespace, "--sample", "0").out
+    assert "1 tree, and 2 rows that came early or late" in " ".join(shown.split())
+    found = json.loads(shell("status", acker.namespace, "--json", "--sample", "0").out)
+    assert (found["open"], found["pending"]) == (1, 3)
+    tick(acker, 2)
+    acker.track_block("t", "page", [5, 0, 6])
+    shown = shell("status", acker.namespace, "--sample", "0").out
+    assert "4 trees, and 2 rows that came early or late, or slots" in " ".join(shown.split())
+    tick(acker, 1)
+    assert acker.status().open == 3
+    tick(acker, 2)
+    status = acker.status()
+    assert (status.open, status.pending, status.counters["orphaned"]) == (0, 0, 2)
 
 
 def test_show_as_json_has_ids_as_text(make_any_acker: MakeAcker, shell: Shell) -> None:

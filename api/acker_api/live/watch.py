@@ -218,6 +218,7 @@ class ListWatch(Watch):
         return {
             "name": name,
             "up": True,
+            "open": status.open,
             "pending": status.pending,
             "expiring": status.expiring,
             "findings": [finding.to_dict() for finding in findings],

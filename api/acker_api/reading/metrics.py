@@ -88,10 +88,16 @@ def families(survey: Survey) -> Iterator[Metric]:
 
 
 def _trees(states: dict[str, Status]) -> Iterator[Metric]:
+    open_trees = _gauge(
+        "acker_trees_open",
+        "Trees without a verdict, also those that wait to be drained",
+        *("namespace", "shard"),
+    )
     pending = _gauge(
         "acker_trees_pending",
-        "Pending trees, loose and in blocks, of which all slots count; bucket is their age in "
-        "ticks, 0 the newest",
+        "Places in the buckets, which count toward the high-water mark: records of trees, of rows "
+        "that came early or late, and all slots of blocks; bucket is their age in ticks, 0 the "
+        "newest",
         *("namespace", "shard", "bucket"),
     )
     in_blocks = _gauge(
@@ -120,6 +126,7 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
     for name, status in states.items():
         for shard in status.shards:
             number = str(shard.shard)
+            open_trees.add_metric([name, number], shard.open)
             for age, count in enumerate(shard.pending):
                 pending.add_metric([name, number, str(age)], count)
             in_blocks.add_metric([name, number], sum(shard.in_blocks))
@@ -130,7 +137,7 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
         tracked.add_metric([name], counters["tracked"])
         orphaned.add_metric([name], counters["orphaned"])
         repeated.add_metric([name], counters["repeated"])
-    yield from (pending, in_blocks, expiring, ended, tracked, orphaned, repeated)
+    yield from (open_trees, pending, in_blocks, expiring, ended, tracked, orphaned, repeated)
 
 
 def _latency(states: dict[str, Status]) -> Metric:

@@ -160,8 +160,9 @@ class Shard(BaseModel):
     """One shard of a namespace."""
 
     shard: int = Field(examples=[0])
+    open: int = Field(description="Trees without a verdict", examples=[9])
     pending: list[int] = Field(
-        description="Pending trees per bucket, the newest bucket first", examples=[[10, 2, 0]]
+        description="Places in each bucket, the newest bucket first", examples=[[10, 2, 0]]
     )
     in_blocks: list[int] = Field(
         description="Of these, slots of blocks, also those without a tree", examples=[[0, 0, 0]]
@@ -200,8 +201,12 @@ class NamespaceStatus(BaseModel):
     findings: list[Finding] = Field(
         description="Problems, errors first; empty: the namespace is healthy", examples=[[]]
     )
+    open: int = Field(
+        description="Trees without a verdict, also those that wait to be drained", examples=[9]
+    )
     pending: int = Field(
-        description="Trees in the buckets; of a block all slots count, also those without a tree",
+        description="Places in the buckets, which count toward the high-water mark: records of "
+        "trees, of rows that came early or late, and all slots of blocks",
         examples=[12],
     )
     pending_by_bucket: list[int] = Field(

@@ -33,7 +33,7 @@ def _stream(example: bytes) -> dict[int | str, dict[str, Any]]:
 
 
 _VERDICTS = frame("outcome", '{"outcomes":[],"blocks":[],"dropped":0}', "5f0e6a-17")
-_LIST = frame("namespaces", '{"namespaces":[{"name":"orders","pending":12,"up":true}],"total":1}')
+_LIST = frame("namespaces", '{"namespaces":[{"name":"orders","open":9,"up":true}],"total":1}')
 
 
 @router.get(

@@ -20,7 +20,7 @@ const TRACE = 90;
  * @property {string} name
  * @property {Status | null} status the last one that was read
  * @property {ApiError | null} error why it cannot be read now
- * @property {{t: number, pending: number}[]} trace
+ * @property {{t: number, open: number}[]} trace
  * @property {{t: number, counters: Record<string, number>}[]} readings of the last seconds, for rates
  */
 
@@ -129,7 +129,7 @@ export class Overview {
     const t = status.shards[0].now_ms;
     row.status = status;
     row.error = null;
-    row.trace = [...row.trace, { t, pending: status.pending }].slice(-TRACE);
+    row.trace = [...row.trace, { t, open: status.open }].slice(-TRACE);
     row.readings = [...row.readings, { t, counters: status.counters }].slice(-6);
   }
 

@@ -104,7 +104,8 @@
  * @property {string} namespace
  * @property {Finding[]} findings the problems, errors first
  * @property {"on_time" | "late" | "away" | "unknown"} rotator
- * @property {number} pending
+ * @property {number} open trees without a verdict
+ * @property {number} pending places in the buckets
  * @property {number[]} pending_by_bucket
  * @property {number} in_blocks
  * @property {number} expiring

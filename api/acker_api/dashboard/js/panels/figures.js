@@ -28,9 +28,9 @@ export function figures(feed, scope) {
     if (!status) return;
     const rates = feed.history.rates() || status.rates || null; // the service's rates, until there are two readings
     const { counters, config } = status;
-    tiles.pending.set(figure(status.pending), status.in_blocks
-      ? `${compact(status.in_blocks)} in blocks` : `of ${compact(counters.tracked)} tracked`);
-    tiles.pending.root.title = `${count(status.pending)} trees`;
+    tiles.pending.set(figure(status.open), `of ${compact(counters.tracked)} tracked`);
+    tiles.pending.root.title = `${count(status.open)} trees without a verdict; `
+      + `${count(status.pending)} places in the buckets`;
     spark.set(feed.history.samples.slice(-45).map(
       ({ buckets }) => buckets.reduce((sum, each) => sum + each, 0)));
     const old = oldest(status);

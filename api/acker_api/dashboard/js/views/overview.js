@@ -54,7 +54,7 @@ export function overview(scope, { query }) {
         put(list, sorted.map((row) => cards.get(row.name)?.root));
         put(panel.body, list);
       }
-      const pending = rows.reduce((sum, row) => sum + (row.status?.pending || 0), 0);
+      const pending = rows.reduce((sum, row) => sum + (row.status?.open || 0), 0);
       const bad = rows.filter((row) => state(row) !== "ok").length;
       const here = rows.length < data.total ? `${rows.length} of ${count(data.total)}` : plural(data.total, "namespace");
       say(words, `${here}, ${plural(pending, "pending tree")}; ${bad ? `${bad} with problems` : "all healthy"}`);
@@ -117,8 +117,8 @@ function card(name) {
       say(trouble, error ? error.message : found[0]?.title || (status ? quiet(status) : ""));
       if (!status) return;
       const speed = rates(row);
-      say(pending, figure(status.pending));
-      spark.set(row.trace.map((each) => each.pending));
+      say(pending, figure(status.open));
+      spark.set(row.trace.map((each) => each.open));
       fill.className = `share-bar ${status.high_water}`;
       fill.hidden = !status.pending;
       fill.style.width = `${Math.min(100, status.high_water_ratio * 100)}%`;

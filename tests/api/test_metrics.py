@@ -78,6 +78,7 @@ def test_metrics_equal_the_state_of_the_namespace(
 
     assert of(found, "acker_up", namespace=ns) == 1
     assert of(found, "acker_redis_up") == 1
+    assert of(found, "acker_trees_open", namespace=ns, shard="0") == 3
     assert of(found, "acker_trees_pending", namespace=ns, shard="0", bucket="0") == 0
     assert of(found, "acker_trees_pending", namespace=ns, shard="0", bucket="1") == 3
     assert of(found, "acker_trees_pending", namespace=ns, shard="1", bucket="2") == 0

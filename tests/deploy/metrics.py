@@ -2,6 +2,7 @@
 
 METRICS: dict[str, tuple[str, ...]] = {
     "acker_up": ("namespace",),
+    "acker_trees_open": ("namespace", "shard"),
     "acker_trees_pending": ("namespace", "shard", "bucket"),
     "acker_trees_total": ("namespace", "verdict", "reason"),
     "acker_complete_latency_seconds_bucket": ("namespace", "le"),

@@ -46,7 +46,7 @@ TAIL = """
 
 | question | PromQL |
 |---|---|
-| How many trees are pending? | `sum by (namespace) (acker_trees_pending)` |
+| How many trees are pending? | `sum by (namespace) (acker_trees_open)` |
 | How many trees are nacked, per second, and why? | `sum by (namespace, reason) (rate(acker_trees_total{verdict="nack"}[5m]))` |
 | What share of the trees is nacked? | `sum by (namespace) (rate(acker_trees_total{verdict="nack"}[5m])) / sum by (namespace) (rate(acker_trees_total[5m]))` |
 | On which edges are messages of expired trees unaccounted for? | `sum by (namespace, edge) (increase(acker_expired_by_edge_total[1h]))` |

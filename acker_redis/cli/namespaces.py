@@ -9,7 +9,8 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.doctor.words import span
+from acker_redis.protocol.config import AckerConfig, Profile
 
 if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
@@ -20,8 +21,16 @@ LIFETIME = ("tick_ms", "deadline_ms")
 
 
 def create(
+    context: typer.Context,
     namespace: Namespace,
     url: Url = None,
+    profile: Annotated[
+        Profile,
+        typer.Option(
+            help="What the trees are for; it sets the defaults. spark: ticks of 10 min, a "
+            "high-water mark of 2,000,000, up to 10,000,000 waiting verdicts per source"
+        ),
+    ] = "service",
     shards: Annotated[
         int, typer.Option(help="Number of shards, a power of two up to 1024")
     ] = DEFAULTS.shards,
@@ -65,17 +74,18 @@ def create(
     their edge, so the verdict of a tree that expired names the edges on which messages are missing.
     Edges and their order cannot be changed later.
     """
-    config = AckerConfig(
-        shards=shards,
-        buckets=buckets,
-        tick_ms=tick_ms,
-        high_water=high_water,
-        refresh=refresh,
-        deadline_ms=deadline_ms,
-        outcomes_limit=outcomes_limit,
-        publish=publish,
-        edges=tuple(edge or ()),
-    )
+    settings = {
+        "shards": shards,
+        "buckets": buckets,
+        "tick_ms": tick_ms,
+        "high_water": high_water,
+        "refresh": refresh,
+        "deadline_ms": deadline_ms,
+        "outcomes_limit": outcomes_limit,
+        "publish": publish,
+    }
+    given = {name: value for name, value in settings.items() if _is_given(context, name)}
+    config = AckerConfig.for_profile(profile, edges=tuple(edge or ()), **given)
     with options.acker(namespace, url) as acker:
         made = acker.create(config)
         _warn_of_eviction(acker)
@@ -86,6 +96,24 @@ def create(
     else:
         state = "created" if made else "exists with the same configuration; nothing changed"
         say(f"{namespace}: {state}")
+        say(_lifetime(config))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _lifetime(config: AckerConfig) -> str:
+    """Return how long a record may take in this namespace, and how many may be pending."""
+    least, most = span(config.fence_ms), span(config.timeout_ms)
+    since = "first message"
+    if config.deadline_ms:
+        since = f"last message, and at most {span(config.lifetime_ms)} after its first one"
+    return (
+        f"a tree that is not complete expires {least} to {most} after its {since}; sources wait "
+        f"from {config.high_water:,} pending trees on"
+    )
 
 
 def _warn_of_eviction(acker: "Acker") -> None:

@@ -2,7 +2,8 @@
 
 import re
 from dataclasses import dataclass, fields
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal, Self
 
 from acker_redis.errors import ConfigError
 
@@ -11,6 +12,21 @@ SCHEMA = 2
 
 MAX_EDGES = 8
 """Maximum named edges of a namespace: one bit of each id stands for one edge."""
+
+Profile = Literal["service", "spark"]
+PROFILES = MappingProxyType(
+    {
+        # Messages take seconds: the defaults. A tree expires after 60 to 90 seconds.
+        "service": MappingProxyType[str, Any]({}),
+        # A message waits for the next micro-batch of each query, and a query that starts again
+        # needs minutes: a tree expires after 20 to 30 minutes. A micro-batch tracks all its trees
+        # at once, so that a million must fit twice; in blocks they take 8 bytes each.
+        "spark": MappingProxyType[str, Any](
+            {"tick_ms": 600_000, "high_water": 2_000_000, "outcomes_limit": 10_000_000}
+        ),
+    }
+)
+"""What the trees of a namespace are for, and the settings that differ from the defaults."""
 
 _LIMIT = 10**12
 _EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -65,6 +81,17 @@ class AckerConfig:
 
     def __post_init__(self) -> None:
         self.validate()
+
+    @classmethod
+    def for_profile(cls, profile: Profile, **settings: Any) -> Self:
+        """Return the settings of a profile, ``"service"`` or ``"spark"``, and these ones.
+
+        >>> AckerConfig.for_profile("spark", edges=("orders", "parts")).tick_ms
+        600000
+        """
+        if profile not in PROFILES:
+            raise ConfigError(f"profile is {' or '.join(map(repr, PROFILES))}, not {profile!r}")
+        return cls(**PROFILES[profile] | settings)
 
     def validate(self) -> None:
         """Raise ConfigError if a field is out of range; the message names the valid values."""

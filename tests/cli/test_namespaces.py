@@ -27,8 +27,13 @@ def test_create_is_idempotent_and_list_shows_the_namespace(
 ) -> None:
     other = make_any_acker().namespace
     args = ("create", "cli-ns", "--shards", "2", "--high-water", "5")
-    assert shell(*args).out == "cli-ns: created\n"
-    assert shell(*args).out == "cli-ns: exists with the same configuration; nothing changed\n"
+    lifetime = (
+        "a tree that is not complete expires 1 min to 1 min 30 s after its first message; sources "
+        "wait from 5 pending trees on\n"
+    )
+    assert shell(*args).out == f"cli-ns: created\n{lifetime}"
+    again = "cli-ns: exists with the same configuration; nothing changed\n"
+    assert shell(*args).out == again + lifetime
     assert json.loads(shell(*args, "--json").out)["created"] is False
     clash = shell("create", "cli-ns", "--shards", "4")
     assert (clash.code, clash.out) == (1, "")
@@ -37,6 +42,21 @@ def test_create_is_idempotent_and_list_shows_the_namespace(
     assert json.loads(shell("namespaces", "--json").out) == {
         "namespaces": sorted(["cli-ns", other])
     }
+
+
+def test_create_for_a_profile_uses_its_settings_unless_others_are_given(shell: Shell) -> None:
+    said = shell("create", "cli-spark", "--profile", "spark", "--edge", "orders").out
+    assert "expires 20 min to 30 min after its first message" in said
+    assert "from 2,000,000 pending trees on" in said
+    with Acker.from_url(shell.url, "cli-spark") as acker:
+        assert acker.config == AckerConfig.for_profile("spark", edges=("orders",))
+    # A value that equals the default was given, too.
+    given = ("--profile", "spark", "--tick-ms", "30000", "--refresh", "update")
+    said = shell("create", "cli-mixed", *given, "--deadline-ms", "3600000").out
+    assert "1 min to 1 min 30 s after its last message, and at most 1 h" in said
+    with Acker.from_url(shell.url, "cli-mixed") as acker:
+        assert (acker.config.tick_ms, acker.config.high_water) == (30_000, 2_000_000)
+    assert shell("create", "cli-other", "--profile", "sparks").code == 2
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])

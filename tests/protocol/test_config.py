@@ -45,6 +45,14 @@ def test_values_out_of_range_are_refused(field: str, value: object, words: str) 
     assert field.removesuffix("s") in str(caught.value)
 
 
+def test_a_profile_sets_what_is_not_given() -> None:
+    assert AckerConfig.for_profile("service") == AckerConfig()
+    spark = AckerConfig.for_profile("spark", high_water=7, shards=2)
+    assert (spark.tick_ms, spark.high_water, spark.shards) == (600_000, 7, 2)
+    with pytest.raises(ConfigError, match="profile is 'service' or 'spark', not 'batch'"):
+        AckerConfig.for_profile("batch")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("deadline_ms", [0, 89_999, -1, 1.5, True, None, 10**12 + 1])
 def test_refresh_needs_a_deadline_of_at_least_n_ticks(deadline_ms: object) -> None:
     with pytest.raises(ConfigError, match="deadline_ms"):

@@ -40,7 +40,7 @@ def explain(
         Path,
         typer.Option("--ids", help="File of messages, one per line; - for stdin"),
     ],
-    task: Annotated[str, typer.Option(help="Only trees of this source")] = "",
+    task: Annotated[str, typer.Option("--source", help="Only trees of this source")] = "",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Explain at most this many trees")
     ] = 100_000,
@@ -53,8 +53,8 @@ def explain(
     message id ANCHOR:TUPLE[,ANCHOR:TUPLE...] and, after a blank or a tab, any text; or a JSON
     object with a field acker-tuple. Lines of other trees are skipped.
 
-    Each line of output has fields separated by tabs: found, task, source id, anchor, edge, ms from
-    the tree's last row to its end, and the line of the message. A message is missing if it was
+    Each line of output has fields separated by tabs: found, source, source id, anchor, edge, ms
+    from the tree's last row to its end, and the line of the message. A message is missing if it was
     announced and not acked, or acked and never announced.
 
     A tree of which no message can be named has one line, which begins with the reason. none: no set

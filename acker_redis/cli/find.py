@@ -27,7 +27,9 @@ def find(
     source_id: Annotated[
         str, typer.Argument(help="Source id, or label of a block; default: all")
     ] = "",
-    task: Annotated[str, typer.Option(help="Only trees and blocks of this source")] = "",
+    task: Annotated[
+        str, typer.Option("--source", help="Only trees and blocks of this source")
+    ] = "",
     prefix: Annotated[
         bool, typer.Option("--prefix", "-p", help="Match source ids and labels by their prefix")
     ] = False,
@@ -49,10 +51,10 @@ def find(
     It ends after printing --limit trees and blocks, or after scanning about --most of them. It then
     prints on stderr the cursor to continue with.
 
-    Each line has fields separated by tabs. A tree: anchor, state, task, source id, age in ms, why,
-    ms since its last row, checksum, edges with an odd number of outstanding messages. A block:
-    number, the word block, task, label, age in ms, number of trees, ms since its last row. A block
-    in which some slots hold no tree has the number of its slots instead, as "up to 9 trees".
+    Each line has fields separated by tabs. A tree: anchor, state, source, source id, age in ms,
+    why, ms since its last row, checksum, edges with an odd number of outstanding messages. A block:
+    number, the word block, source, label, age in ms, number of trees, ms since its last row. A
+    block in which some slots hold no tree has the number of its slots instead, as "up to 9 trees".
 
     Exit code 1 if nothing was found. If you know the anchor, use show.
     """
@@ -159,4 +161,4 @@ def _block(block: BlockEntry) -> str:
 
 def register(app: typer.Typer) -> None:
     """Register the command."""
-    add(app, PANEL, find, "find orders order-17", "find orders --task shop --limit 100 --json")
+    add(app, PANEL, find, "find orders order-17", "find orders --source shop --limit 100 --json")

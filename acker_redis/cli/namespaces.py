@@ -9,7 +9,6 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.doctor.words import span
 from acker_redis.protocol.config import AckerConfig, Profile
 
 if TYPE_CHECKING:
@@ -106,6 +105,8 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def _lifetime(config: AckerConfig) -> str:
     """Return how long a record may take in this namespace, and how many may be pending."""
+    from acker_redis.doctor.words import span
+
     least, most = span(config.fence_ms), span(config.timeout_ms)
     since = "first message"
     if config.deadline_ms:

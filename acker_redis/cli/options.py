@@ -35,7 +35,7 @@ Namespace = Annotated[
         help="Namespace: 1 to 64 of A-Z a-z 0-9 _ . -", autocompletion=complete_namespace
     ),
 ]
-Task = Annotated[str, typer.Argument(help="Name of the source (its task)")]
+Source = Annotated[str, typer.Argument(help="Name of the source")]
 Url = Annotated[
     str | None,
     typer.Option(

@@ -12,7 +12,7 @@ import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.lines import chunks
-from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.options import AsJson, Namespace, Source, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import AckerError
 from acker_redis.protocol.rows import TOUCH
@@ -37,7 +37,7 @@ Messages = Annotated[
 
 def track(
     namespace: Namespace,
-    task: Task,
+    source: Source,
     source_ids: Annotated[
         list[str], typer.Argument(help="Source ids; - reads one per line of stdin")
     ],
@@ -61,7 +61,7 @@ def track(
     from acker_redis.protocol.keys import check_name
     from acker_redis.trees.processing import emit
 
-    check_name("task", task)
+    check_name("source", source)
     rejected = 0
     with options.acker(namespace, url) as acker:
         make = partial(emit, edges=messages, edge=edge, ids=acker.ids)
@@ -69,7 +69,7 @@ def track(
             trees = [_at(number, make, text) for number, text in lines]
             for start in range(0, len(trees), LINES):
                 part = trees[start : start + LINES]
-                batch = Batch(task)
+                batch = Batch(source)
                 for tree in part:
                     batch.add(tree.row)
                 applied = acker.apply(batch)

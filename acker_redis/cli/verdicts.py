@@ -11,7 +11,7 @@ import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.lines import chunks
-from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.options import AsJson, Namespace, Source, Url, add
 from acker_redis.cli.output import say, say_json, warn
 from acker_redis.errors import InvalidBatchError, RedisUnavailableError
 from acker_redis.protocol.labels import source_id_of
@@ -32,7 +32,7 @@ ENTRIES = 16
 
 def outcomes(
     namespace: Namespace,
-    task: Task,
+    source: Source,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for more verdicts until Ctrl-C")
     ] = False,
@@ -68,7 +68,7 @@ def outcomes(
     from acker_redis.flows.outcomes import OutcomeFlows
 
     with options.acker(namespace, url) as acker:
-        flows = OutcomeFlows(acker.flows.shards(acker.config), task, acker.config.edges)
+        flows = OutcomeFlows(acker.flows.shards(acker.config), source, acker.config.edges)
         printed = 0
         for entry in _entries(acker, flows, follow, take):
             for outcome in entry:
@@ -93,7 +93,7 @@ def outcomes(
 
 def take(
     namespace: Namespace,
-    task: Task,
+    source: Source,
     entries: Annotated[
         list[str],
         typer.Argument(help="Entries SHARD:ID, the last field of a line; - reads lines of stdin"),
@@ -108,7 +108,7 @@ def take(
     Otherwise the next run of outcomes prints its verdicts again.
     """
     with options.acker(namespace, url) as acker:
-        taker = _Taker(acker, task)
+        taker = _Taker(acker, source)
         if entries == ["-"]:
             for lines in chunks():
                 for number, text in lines:

@@ -216,7 +216,7 @@ def test_absent_slots_of_a_block_are_no_expired_trees(
     assert "of 1 of 1 expired trees" in ran.err
 
 
-def test_only_the_trees_of_a_task(shell: Shell, acker: Acker, farm: Farm) -> None:
+def test_only_the_trees_of_a_source(shell: Shell, acker: Acker, farm: Farm) -> None:
     other = Farm(acker, farm.file, "garden")
     for number, each in enumerate((farm, other), 7):
         ids = ids_of(acker, "mill")
@@ -225,9 +225,9 @@ def test_only_the_trees_of_a_task(shell: Shell, acker: Acker, farm: Farm) -> Non
     farm.expire()
     both = lines(shell("explain", acker.namespace, "--ids", str(farm.file)))
     assert [(task, anchor) for _, task, _, anchor, *_ in both] == [("farm", "7"), ("garden", "8")]
-    one = lines(shell("explain", acker.namespace, "--ids", str(farm.file), "--task", "garden"))
+    one = lines(shell("explain", acker.namespace, "--ids", str(farm.file), "--source", "garden"))
     assert one == both[1:]
-    absent = shell("explain", acker.namespace, "--ids", str(farm.file), "--task", "absent")
+    absent = shell("explain", acker.namespace, "--ids", str(farm.file), "--source", "absent")
     assert (absent.code, absent.out) == (1, "")
     assert "no verdict of an expired tree waits for absent" in absent.err
 

@@ -23,6 +23,8 @@ from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
 from acker_redis.spark.streams.formats import register
+from acker_redis.spark.streams.outcome_batches import OutcomeBatches
+from acker_redis.spark.streams.outcome_frames import read_outcomes
 from acker_redis.spark.streams.queue import FileQueue, Queue
 from acker_redis.spark.writers import BoltWriter, TrackWriter
 
@@ -36,6 +38,7 @@ __all__ = [
     "Ledger",
     "MicroBatch",
     "Names",
+    "OutcomeBatches",
     "Queue",
     "Report",
     "TrackWriter",
@@ -45,6 +48,7 @@ __all__ = [
     "explain",
     "kafka_source_id",
     "query_id_of",
+    "read_outcomes",
     "register",
     "source_id",
 ]

@@ -16,16 +16,17 @@ from acker_redis.spark.memory import Application, Memory, Mode
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
-from acker_redis.spark.streams.formats import register
+from acker_redis.spark.streams.formats import registered
 from acker_redis.sync import client
 
 
 class Acker:
     """A client of one namespace for the streaming queries of a Spark application.
 
-    The constructor registers the formats ``acker`` and ``acker-outcomes`` with the session. An
-    ``Acker`` is thread-safe: several queries may share it. With Spark Connect a function of
-    ``foreachBatch`` runs in another process with a copy of the ``Acker``, whose reports stay there.
+    The constructor registers the formats ``acker`` and ``acker-outcomes`` with the session, where
+    Spark has them. An ``Acker`` is thread-safe: several queries may share it. With Spark Connect a
+    function of ``foreachBatch`` runs in another process with a copy of the ``Acker``, whose reports
+    stay there.
 
     Args:
         spark: The session of the queries.
@@ -80,7 +81,7 @@ class Acker:
         timeout: float = 5.0,
         retry_for: float = 10.0,
     ) -> None:
-        register(spark)
+        registered(spark)
         application = Application(
             target=Target.find(namespace, url, timeout, retry_for),
             app_id=app_id,

@@ -25,13 +25,13 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import ANCHOR_MAX
 from acker_redis.spark.names import Names, check_hidden, need_ids
+from acker_redis.spark.one_row import OneRow
 
 _SECRET = "_acker_secret"  # noqa: S105 - the name of a column
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,8 +58,7 @@ class Ids:
         self.maker = maker
         self._names = names or Names()
         secret = hashlib.sha256(_joined(maker.known_salt(), "spark").encode()).hexdigest()[:32]
-        # From Arrow, because rows of Python objects would become an RDD, and each use a Spark job.
-        self._one = spark.createDataFrame(pa.table({_SECRET: [secret]}))
+        self._one = OneRow(spark, _SECRET, secret)
 
     def anchor(self, *cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
         """Return a BIGINT column with the anchor of each record's tree: ``1 .. 2**62 - 1``.
@@ -194,7 +193,7 @@ class Ids:
         # into one block of SHA-256.
         text = f"cast(X'{_joined(*parts).encode().hex()}' AS STRING)"
         digest = f"base64(unhex(sha2(concat({_SECRET}, {text}), 256)))"
-        return self._one.selectExpr(f"left({digest}, 22) AS c").scalar()
+        return self._one.scalar(f"left({digest}, 22)")
 
 
 def _joined(*parts: str) -> str:

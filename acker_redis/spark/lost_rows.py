@@ -1,14 +1,16 @@
 """The rows of the messages that are missing in expired trees, for DataFrames of any size.
 
-Spark brings the messages of expired trees together by buckets of anchors, and calls a Python
-function for each bucket. (A call takes a millisecond, which is too long for each of 100,000 trees.)
-The function is in ``lost_sets.py``.
+Spark brings the expired trees and their messages together by anchor, and calls a Python function
+for each partition. (A call takes a millisecond, which is too long for each of 100,000 trees.) The
+function is in ``lost_sets.py``.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -19,11 +21,9 @@ from acker_redis.protocol.ids import EDGE_BIT
 from acker_redis.spark.lost_sets import Messages
 from acker_redis.spark.names import Names, check_case, check_hidden, need, need_ids
 
-BUCKETS = 256
-"""Groups of trees; the messages of a bucket are in memory at once."""
 FOUND = "found"
-_ANCHOR, _ID, _NUMBER, _RESIDUAL, _BUCKET = (
-    f"_acker_{name}" for name in ("anchor", "id", "number", "residual", "bucket")
+_ANCHOR, _ID, _NUMBER, _RESIDUAL = (
+    f"_acker_{name}" for name in ("anchor", "id", "number", "residual")
 )
 
 _HAS_IDS = f"{_ANCHOR} IS NOT NULL AND {_ID} IS NOT NULL"
@@ -48,9 +48,9 @@ def explain(
     returned. Messages with ``anchors`` get columns ``anchor`` and ``tuple`` instead: the tree that
     misses the message, and its id in that tree.
 
-    Spark shuffles only the messages of expired trees. If the verdicts are few, wrap them in
-    ``broadcast(verdicts)``: then Spark does not shuffle the others to find these. It needs Spark
-    4.0 or later, and acker-redis on the executors.
+    Spark shuffles only the messages of expired trees, and a task holds its part of them in memory.
+    If the verdicts are few, wrap them in ``broadcast(verdicts)``: then Spark does not shuffle the
+    others to find these. The executors need acker-redis.
 
     Args:
         verdicts: Rows of ``format("acker-outcomes")``, or others with the columns ``anchor`` and
@@ -75,8 +75,6 @@ def explain(
     rows = _rows(messages, names)
     kept = [field for field in rows.schema.fields if not field.name.startswith("_acker_")]
     mine = rows.join(expired.select(_ANCHOR), _ANCHOR, "left_semi")
-    bucket = F.pmod(F.xxhash64(_ANCHOR), F.lit(BUCKETS)).alias(_BUCKET)
-    groups = expired.groupBy(bucket).cogroup(mine.groupBy(bucket))
     schema = StructType([StructField(each.name, each.dataType) for each in kept])
     work = _Work(
         tuple(each.name for each in kept),
@@ -86,11 +84,11 @@ def explain(
         EDGE_BIT if edges else 63,
     )
 
-    def run(left: pa.Table, right: pa.Table) -> pa.Table:
-        return work.run(left, right)
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from work.run(batches)
 
-    # Spark counts the parameters of a plain function: those of a method include self.
-    return groups.applyInArrow(run, schema.add(FOUND, StringType()))
+    both = expired.unionByName(mine, allowMissingColumns=True).repartition(_ANCHOR)
+    return both.mapInArrow(run, schema.add(FOUND, StringType()))
 
 
 def _expired(verdicts: DataFrame) -> DataFrame:
@@ -124,7 +122,7 @@ def _rows(messages: DataFrame, names: Names) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Work:
-    """What Spark does for each bucket; pickled to the executors."""
+    """What Spark does for each partition; pickled to the executors."""
 
     kept: tuple[str, ...]
     """The columns of the messages."""
@@ -136,8 +134,20 @@ class _Work:
     """Whether a message may have several ids in one tree."""
     bits: int
 
-    def run(self, expired: pa.Table, messages: pa.Table) -> pa.Table:
-        """Return the missing messages of the trees of a bucket."""
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the missing messages of the trees of a partition.
+
+        A row without an id is an expired tree; every other row is a message.
+        """
+        some = list(batches)
+        if not some:
+            return
+        table = pa.Table.from_batches(some)
+        is_tree = pc.is_null(table.column(_ID))
+        found = self._lost(table.filter(is_tree), table.filter(pc.invert(is_tree)))
+        yield from found.to_batches()
+
+    def _lost(self, expired: pa.Table, messages: pa.Table) -> pa.Table:
         numbers = _ints(messages, _NUMBER) if self.numbered else None
         found = Messages(_ints(messages, _ANCHOR), _ints(messages, _ID), numbers)
         lost = found.lost(_ints(expired, _ANCHOR), _ints(expired, _RESIDUAL), self.bits)

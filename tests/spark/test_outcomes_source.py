@@ -20,6 +20,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
+    DataLossError,
     InvalidBatchError,
     NamespaceNotFoundError,
     RedisUnavailableError,
@@ -32,9 +33,10 @@ from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, odd_edges
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.spark.fold.target import URL_VARIABLE, Target
-from acker_redis.spark.streams import outcomes_source
+from acker_redis.spark.streams import outcomes_stream
 from acker_redis.spark.streams.outcome_offsets import VerdictOffset
 from acker_redis.spark.streams.outcome_options import OutcomeOptions
+from acker_redis.spark.streams.outcome_reads import Listed
 from acker_redis.spark.streams.outcome_rows import (
     BATCH_ROWS,
     SCHEMA,
@@ -42,14 +44,8 @@ from acker_redis.spark.streams.outcome_rows import (
     record_batches,
     rows_of,
 )
-from acker_redis.spark.streams.outcomes_source import (
-    DataLossError,
-    ListedPartition,
-    OutcomesReader,
-    OutcomesSource,
-    OutcomesStreamReader,
-    register,
-)
+from acker_redis.spark.streams.outcomes_source import OutcomesReader, OutcomesSource, register
+from acker_redis.spark.streams.outcomes_stream import OutcomesStreamReader
 from acker_redis.sync.client import Acker
 from acker_redis.transport.readers import waiting_readers
 from acker_redis.transport.urls import RedisUrl
@@ -566,7 +562,8 @@ def test_one_partition_per_shard_with_entries(four_shards: Acker) -> None:
     it = reader(four_shards)
     nothing = it.initialOffset()
     end = it.latestOffset(nothing, ReadMaxRows(2))
-    parts = [p for p in it.partitions(nothing, end) if isinstance(p, ListedPartition)]
+    parts = [p.value for p in it.partitions(nothing, end)]
+    assert all(isinstance(p, Listed) for p in parts)
     assert [(p.shard, len(p.ids)) for p in parts] == [(1, 2), (3, 1)]
     assert sorted(everything(it, nothing, end)) == ["s1", "s3", "s5"]
     assert it.latestOffset(end, ReadMaxRows(2))["ids"] == {"1": ids(four_shards, 1)[2]}
@@ -702,7 +699,7 @@ def test_idle_polls_are_few_and_never_stale(acker: Acker, monkeypatch: pytest.Mo
     client = acker.connection.client
     it = reader(acker)
     start = it.latestOffset(it.initialOffset(), ReadMaxRows(9))
-    monkeypatch.setattr(outcomes_source, "time", clock)
+    monkeypatch.setattr(outcomes_stream, "time", clock)
     client.config_resetstat()
     for _ in range(95):
         assert it.latestOffset(start, ReadMaxRows(9)) is start

@@ -24,8 +24,8 @@ MODES = ("simple", "extended", "codegen", "cost", "formatted")
 
 def secrets_of(ids: Ids, *ways: tuple[str, ...]) -> set[str]:
     """Return the salt, its digest in the JVM, and the constants of some derivations."""
-    [digest] = ids._one.collect()
-    constants = [ids._one.select(ids._constant(*way)).collect()[0][0] for way in ways]
+    [digest] = ids._one.df.collect()
+    constants = [ids._one.df.select(ids._constant(*way)).collect()[0][0] for way in ways]
     found = {ids.maker.salt, digest[_SECRET], *constants}
     assert len(found) == 2 + len(ways)
     assert all(re.fullmatch("[0-9a-f]{32}|[0-9A-Za-z+/]{22}", each) for each in found)
@@ -50,7 +50,7 @@ def test_plans_show_no_secret(spark: SparkSession, make_spark_acker: MakeSparkAc
         ids.with_children(many, "e"),
         ids.with_children(many, "other", key=["k"]),
         df.where(ids.tuple_id("id", "e") > 0).groupBy(ids.anchor("id")).count(),
-        ids._one,
+        ids._one.df,
     ]
     shown = "".join(explained(plan) for plan in plans)
     assert "scalar-subquery" in shown

@@ -28,9 +28,10 @@ from acker_redis.errors import (
 from acker_redis.spark import Ids
 from acker_redis.spark.fold.target import URL_VARIABLE
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.streams.sink import AckerSink, SinkStreamWriter, SinkWriter, register
+from acker_redis.spark.streams.sink import AckerSink, SinkWriter, register
 from acker_redis.spark.streams.sink_options import SinkOptions
 from acker_redis.spark.streams.sink_rows import Shape, Staged, stage
+from acker_redis.spark.streams.sink_stream import SinkStreamWriter
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import dump, tick, total

@@ -315,13 +315,27 @@ def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
         every.append(each.df.selectExpr(f"{tag} AS tag", "anchor", delta, text))
     if not every:
         return
-    table = reduce(DataFrame.unionAll, every).toArrow()
+    table = _table(reduce(DataFrame.unionAll, every))
     tagged = table.column("tag").to_numpy()
     packer = Packer(shards)
     for (kind, columns), tag in tags.items():
         mine = table.filter(pa.array(tagged == tag)) if len(tags) > 1 else table
         yield from packer.add(kind, *_columns(mine.select(list(columns))))
     yield from packer.finish()
+
+
+def _table(df: DataFrame) -> pa.Table:
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    # Spark 3.5: this is what its toPandas() calls. A DataFrame of pandas would turn a column of
+    # BIGINT with nulls into floats, which have 53 bits.
+    batches = df._collect_as_arrow()  # type: ignore[operator]
+    return pa.Table.from_batches(batches) if batches else _NO_TERMS
+
+
+_NO_TERMS = pa.schema(
+    [("tag", pa.int32()), ("anchor", pa.int64()), ("delta", pa.int64()), ("text", pa.string())]
+).empty_table()
 
 
 def _columns(table: pa.Table) -> tuple[Any, Any, Any]:

@@ -16,27 +16,23 @@ and ``query``, with the batch id), or of the run (``app`` and ``run``). A retry 
 and it also reports, tracks and waits for room.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from acker_redis.errors import AckerError, ChangedBatchError, ConfigError, WrongShardError
-from acker_redis.spark.fold.apply import Job, in_driver
+from acker_redis.errors import ConfigError
+from acker_redis.spark.streams.sink_commit import apply
 from acker_redis.spark.streams.sink_options import SinkOptions
-from acker_redis.spark.streams.sink_rows import Shape, Staged, stage, too_much
+from acker_redis.spark.streams.sink_rows import Shape, Staged, stage
+
+if TYPE_CHECKING:
+    from acker_redis.spark.streams.sink_stream import SinkStreamWriter
 
 NAME = "acker"
-
-log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
@@ -88,37 +84,22 @@ class AckerSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SinkStreamWriter":  # noqa: N802
         """Return the writer of one micro-batch.
 
-        Raises ConfigError and InvalidBatchError before a task begins.
+        Raises ConfigError and InvalidBatchError before a task begins, and ConfigError before
+        Spark 4.1.
         """
+        try:
+            from acker_redis.spark.streams.sink_stream import SinkStreamWriter
+        except ImportError:
+            raise ConfigError(
+                f"a stream to {NAME} needs Spark 4.1 or later: here use foreachBatch with "
+                "BoltWriter or Acker.ack"
+            ) from None
         if overwrite:
             raise ConfigError(
                 "a row that is written again would be acked again, and the two acks would cancel: "
                 "use outputMode('append'), and not 'complete'"
             )
         return SinkStreamWriter(SinkOptions.parse(self.options, streaming=True), Shape.of(schema))
-
-
-class SinkStreamWriter(DataSourceStreamArrowWriter):
-    """Packs in the tasks and applies in the driver, once per batch id."""
-
-    def __init__(self, options: SinkOptions, shape: Shape) -> None:
-        self._options, self._shape = options, shape
-        # Read in the driver, so that tasks need no connection to Redis.
-        self._shards = options.target.client().config.shards
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Pack the rows of a task. Raises what :func:`stage` raises."""
-        return stage(iterator, self._shape, self._shards, self._options.most)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Apply the batch.
-
-        Raises AckerError; then Spark runs the batch again, and applied calls stay applied.
-        """
-        _apply(self._options, messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing, because only a commit applies rows."""
 
 
 class SinkWriter(DataSourceArrowWriter):
@@ -134,39 +115,7 @@ class SinkWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Apply the run. Raises AckerError; then applied calls stay applied."""
-        _apply(self._options, messages, 0)
+        apply(self._options, messages, 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing, because only a commit applies rows."""
-
-
-def _apply(
-    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
-) -> None:
-    staged = [each for each in messages if isinstance(each, Staged)]
-    if len(staged) < len(messages):
-        raise AckerError(
-            "Spark committed the write without the rows of all tasks: nothing was applied"
-        )
-    size = sum(each.size for each in staged)
-    if size > options.most:
-        raise too_much("the batch", size, options.most)
-    shards = options.target.client().config.shards
-    if any(each.shards != shards for each in staged):
-        raise WrongShardError(
-            f"{options.target} was resharded or created again during the write: run the batch again"
-        )
-    rows = [row for each in staged for row in each.rows]
-    job = Job(options.target, shards, options.lane, batch_id, options.on_changed)
-    try:
-        done = in_driver(job, rows)
-    except ChangedBatchError as error:
-        raise ChangedBatchError(
-            f"{options.what} was applied before: {error} (for this sink: the option onChangedBatch)"
-        ) from None
-    if done.changed:
-        log.warning(
-            "%s: batch %d came back with other content; its trees were failed",
-            options.what,
-            batch_id,
-        )

@@ -23,6 +23,8 @@ from tests.spark.faults import plan
 from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[3]
+PYTHON = os.environ.get("ACKER_SPARK_PYTHON", sys.executable)
+"""The interpreter of the drivers and workers; its PySpark may be of another version."""
 _SECONDS = 600.0
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -71,6 +73,7 @@ class Stage:
         env: Mapping[str, str] | None = None,
         *,
         remote: bool = False,
+        python: str = PYTHON,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.faults = scratch / "faults"
@@ -92,7 +95,7 @@ class Stage:
         mine, other = socket.socketpair()
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(other.fileno())],
+                [python, "-m", __name__, str(other.fileno())],
                 pass_fds=[other.fileno()],
                 cwd=ROOT,
                 start_new_session=True,
@@ -100,7 +103,7 @@ class Stage:
                 stderr=log,
                 env={
                     **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_PYTHON": python,
                     "PYTHONPATH": str(ROOT),
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     plan.VARIABLE: str(self.faults),
@@ -163,6 +166,12 @@ class Stage:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def spark_home() -> Path:
+    """Return the folder of the PySpark of ``PYTHON``."""
+    show = "import pyspark; print(pyspark.__path__[0])"
+    return Path(subprocess.check_output([PYTHON, "-c", show], text=True).strip())
 
 
 def _session(pid: int) -> int | None:

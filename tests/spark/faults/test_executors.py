@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
-import pyspark
 import pytest
 
 from acker_redis.spark.acker import Mode
 from tests.spark.faults.conftest import MakeCase
-from tests.spark.faults.stage import Stage, StageError
+from tests.spark.faults.stage import Stage, StageError, spark_home
 from tests.spark.faults.work import STEPS, TASK, Kind, picked, reconcile
 
 
@@ -21,7 +19,7 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     # Workers write below SPARK_HOME; this one is deleted with the scratch folder.
     home = scratch / "home"
     home.mkdir()
-    for each in Path(pyspark.__path__[0]).iterdir():
+    for each in spark_home().iterdir():
         (home / each.name).symlink_to(each)
     with Stage(scratch, "local-cluster[2,1,1024]", env={"SPARK_HOME": str(home)}) as running:
         yield running

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import pyspark
 import pytest
 
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.plan import VARIABLE
-from tests.spark.faults.stage import ROOT, Stage
+from tests.spark.faults.stage import ROOT, Stage, spark_home
 from tests.spark.faults.work import last, middle, reconcile, track
 from tests.waiting import LIMIT, wait_until
 
@@ -28,7 +27,7 @@ def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     def start(what: str, host: str, *args: str) -> Path:
         log = scratch / f"{host}-{what}.log"
-        command = [f"{pyspark.__path__[0]}/bin/spark-class", f"org.apache.spark.deploy.{what}"]
+        command = [f"{spark_home()}/bin/spark-class", f"org.apache.spark.deploy.{what}"]
         env = {**os.environ, "SPARK_LOCAL_IP": host, "SPARK_NO_DAEMONIZE": "1"}
         with log.open("w") as file:
             started.append(

@@ -115,10 +115,11 @@ class MicroBatch:
         *,
         source: str,
         source_id: str | Column | Counted,
+        key: str | Column | Sequence[str | Column] = (),
         edges: str | Sequence[str] = "out",
         attempt: int | str | Column = 0,
     ) -> DataFrame:
-        """Track each row as a tuple tree now; return the messages to write.
+        """Track each row, or all rows of a source id, as a tuple tree now; return the messages.
 
         The method first waits for room below the high-water mark, up to ``max_wait`` seconds. The
         messages have the columns of the batch, and ``anchor``, ``tuple`` and ``edge``. Messages of
@@ -129,6 +130,10 @@ class MicroBatch:
             source_id: The name of each record: a unique STRING of 1 to 255 bytes, see
                 :func:`source_id`. For numbered records :func:`kafka_source_id` or :func:`counted`,
                 which track the trees in blocks.
+            key: The columns that distinguish several rows of one source id, such as the lines of an
+                order. All rows of a source id are one tree, and must be in one batch: a row in a
+                later batch nacks the tree (``conflict``) while it is pending, and is a separate
+                tree after that. Without ``key`` each row needs its own source id.
             edges: The edges that each record takes, with one message on each.
             attempt: The attempt (INT), 0 or more. It separates the tree of a replay from the rest
                 of the first attempt's tree.
@@ -136,10 +141,12 @@ class MicroBatch:
         Raises:
             HighWaterError: The trees did not fit below the high-water mark in time.
             BacklogError: The source's verdicts were not taken in time, or a reshard did not end.
-            ConfigError: The batch is larger than the high-water mark, or ``source`` is invalid.
+            ConfigError: The batch is larger than the high-water mark, ``source`` is invalid, or
+                ``key`` is given for numbered records or beside a ledger.
             ChangedBatchError: The batch was applied before with other content.
             LaneError: A later batch of the query was applied before.
-            InvalidBatchError: A source id, number, attempt, edge or column is invalid.
+            InvalidBatchError: A source id, number, attempt, edge or column is invalid, or two rows
+                have the same source id and key.
 
         Examples:
             >>> with acker.batch(df, batch_id) as b:
@@ -157,7 +164,8 @@ class MicroBatch:
         names = [edges] if isinstance(edges, str) else list(edges)
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
-        tracking = Tracking(self._given, source, names, attempt)
+        columns = [key] if isinstance(key, str | Column) else list(key)
+        tracking = Tracking(self._given, source, names, attempt, columns)
         with self._described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
         self._given.note(self.report)

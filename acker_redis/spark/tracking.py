@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
-from acker_redis.errors import InvalidBatchError
+from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
@@ -39,9 +39,14 @@ class Tracking:
     """The tracking of one batch of a source."""
 
     def __init__(
-        self, batch: Given, source: str, edges: Sequence[str], attempt: int | str | Column
+        self,
+        batch: Given,
+        source: str,
+        edges: Sequence[str],
+        attempt: int | str | Column,
+        key: Sequence[str | Column] = (),
     ) -> None:
-        self._batch, self._edges = batch, edges
+        self._batch, self._edges, self._key = batch, edges, key
         self._source = check_name("source", source)
         self._names = batch.application.names
         self._attempt = F.col(attempt) if isinstance(attempt, str) else attempt
@@ -54,6 +59,12 @@ class Tracking:
     def run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
         """Track the rows; return the messages of the trees that were not rejected, and a report."""
         self._check(df)
+        if self._key and (isinstance(source_id, Counted) or self._batch.application.ledger):
+            raise ConfigError(
+                "key= needs a STRING source id, and an Acker without a ledger: a tree in a block "
+                "belongs to one batch, so rows of one source id in two batches would be two trees "
+                "without a conflict"
+            )
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
         elif ledger := self._batch.application.ledger:
@@ -132,7 +143,8 @@ class Tracking:
             terms.append(Terms(Kind.TRACK, mine.selectExpr(*row)))
         if found.loose:
             mine = trees.where(~in_blocks(name)) if found.blocks else trees
-            terms.append(Terms(Kind.TRACK, mine.selectExpr(*row, f"{SOURCE} AS text")))
+            loose = mine.selectExpr(*row, f"{SOURCE} AS text")
+            terms.append(Terms(Kind.TRACK, _merged(loose) if self._key else loose))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
         place = batch.memory.place(trees, batch.query_id)
         # Absent slots count as pending, too.
@@ -146,10 +158,8 @@ class Tracking:
             self._wait(counts)
             return place, in_driver(job, packed)
         if found.loose:
-            loose = trees.where(~in_blocks(name))
-            for shard, rows in (
-                loose.groupBy((F.col(name) % job.shards).alias("s")).count().collect()
-            ):
+            shard_of = (F.col("anchor") % job.shards).alias("shard")
+            for shard, rows in terms[-1].df.groupBy(shard_of).count().collect():
                 counts[shard] += rows
         self._wait(counts)
         return place, apply(job, terms, place)
@@ -189,7 +199,7 @@ class Tracking:
     def _with_ids(self, trees: DataFrame) -> DataFrame:
         """Return the trees with one more column for the id of each of their messages."""
         anchor, made = self._names.anchor, self._batch.ids
-        ids = [made.tuple_id(anchor, edge) for edge in self._edges]
+        ids = [made.tuple_id(anchor, edge, *self._key) for edge in self._edges]
         return trees.withColumns(dict(zip(self._ids, ids, strict=True)))
 
     def _tried(self) -> Column:
@@ -215,6 +225,18 @@ class Tracking:
                     f"column {name} exists already, and track() adds it: drop it first, or choose "
                     "another name for the added column: Acker(.., names=Names(..))"
                 )
+
+
+def _merged(rows: DataFrame) -> DataFrame:
+    """Return one row for each tree of several rows, with the XOR of their deltas.
+
+    Equal rows would cancel. A tree that has some is returned twice, which the fold refuses.
+    """
+    repeats = "count(*) > count(DISTINCT delta)"
+    trees = rows.groupBy("anchor", "text").agg(
+        F.expr("bit_xor(delta)").alias("delta"), F.expr(f"if({repeats}, 2, 1)").alias("times")
+    )
+    return trees.selectExpr("anchor", "delta", "explode(array_repeat(text, times)) AS text")
 
 
 _SAVED = "_acker_saved"

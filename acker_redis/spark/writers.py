@@ -23,7 +23,7 @@ from acker_redis.spark.streams.queue import Queue, check_queues
 
 
 class TrackWriter:
-    """A ``foreachBatch`` writer of a source: tracks each row as a tuple tree.
+    """A ``foreachBatch`` writer of a source: tracks each row, or rows of one source id, as a tree.
 
     The writer sends each row once along each edge, to the queue of that edge, with the columns
     ``anchor`` and ``tuple`` added.
@@ -33,6 +33,7 @@ class TrackWriter:
         source: The name under which the verdicts are read.
         queues: The queue for each edge. Two edges need two queues.
         source_id: As in :meth:`MicroBatch.track`.
+        key: As in :meth:`MicroBatch.track`.
         attempt: As in :meth:`MicroBatch.track`.
         query_id: As in :meth:`Acker.batch`.
 
@@ -52,6 +53,7 @@ class TrackWriter:
         queues: Mapping[str, Queue],
         *,
         source_id: str | Column | Counted = "source_id",
+        key: str | Column | Sequence[str | Column] = (),
         attempt: int | str | Column = 0,
         query_id: str | None = None,
     ) -> None:
@@ -62,6 +64,7 @@ class TrackWriter:
         self._source = source
         self._queues = dict(queues)
         self._source_id = source_id
+        self._key = key
         self._attempt = attempt
         self._query_id = query_id
         self.last_report: Report | None = None
@@ -78,6 +81,7 @@ class TrackWriter:
             messages = b.track(
                 source=self._source,
                 source_id=self._source_id,
+                key=self._key,
                 edges=list(self._queues),
                 attempt=self._attempt,
             )

@@ -145,7 +145,7 @@ class Content:
             raise InvalidBatchError(
                 f"{len(twice)} source ids occur more than once in this batch, for example "
                 f"{ids[int(twice[0])].as_py().decode(errors='replace')!r}: make the source id "
-                "unique, or give a replay its attempt="
+                "unique (with key=, source id and key together), or give a replay its attempt="
             )
         sizes = np.asarray(pc.binary_length(ids))
         why = None if self._fail_all is None else check_text("why", self._fail_all, 0)

@@ -1,6 +1,6 @@
 """A relation of one row, whose value expressions can use and no plan shows.
 
-Since Spark 4.0 a DataFrame is a scalar subquery of its own. Spark 3.5 knows scalar subqueries in
+Since Spark 4.0 a DataFrame can be a scalar subquery. Spark 3.5 knows scalar subqueries in
 SQL only, which finds relations by name: there a global temporary view of the application has the
 row. Its name follows from the value, by SHA-256, so the same value has one view.
 """

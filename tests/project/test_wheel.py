@@ -1,5 +1,6 @@
 """The wheel contains the Lua scripts, and works in an empty environment."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
+from tests.spark.versions.environments import python_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -81,3 +83,14 @@ def test_wheel_runs_in_an_empty_environment(
     bare = run("-m", "acker_redis", "status", "x")
     assert bare.returncode == 1
     assert "pip install 'acker-redis[cli]'" in bare.stderr
+
+
+def test_extra_of_spark_changes_nothing_beside_spark(wheel: Path, tmp_path: Path) -> None:
+    """pip would replace PySpark, numpy, pandas or pyarrow of a platform if it had to."""
+    report = tmp_path / "report.json"
+    install = [python_of("3.5"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    dry = [*install, "--dry-run", "--report", str(report), f"{wheel}[spark]"]
+    done = subprocess.run(dry, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())["install"]
+    assert [each["metadata"]["name"] for each in found] == ["acker-redis"]

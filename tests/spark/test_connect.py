@@ -11,7 +11,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.spark import Acker, BoltWriter, TrackWriter, explain
+from acker_redis.spark import (
+    Acker,
+    BoltWriter,
+    Ledger,
+    OutcomeBatches,
+    TrackWriter,
+    explain,
+    read_outcomes,
+)
 from tests.spark.faults.conftest import MakeCase, java, make_case
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import (
@@ -24,6 +32,7 @@ from tests.spark.faults.work import (
     Case,
     Kind,
     expected,
+    expire,
     ids,
     name_of,
     processed,
@@ -31,6 +40,7 @@ from tests.spark.faults.work import (
 )
 
 __all__ = ["java", "make_case"]
+BRIEF = ("source_id", "verdict", "reason", "why")
 pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
 
 
@@ -92,8 +102,67 @@ def last_stream(spark: SparkSession, case: Case) -> None:
     def call(df: DataFrame, batch_id: int) -> None:
         with acker.batch(df, batch_id) as b:
             b.write(b.df, done)
+            b.ack()
 
     stream(spark, case, "children", "done", CHILDREN, call)
+
+
+def sink_stream(spark: SparkSession, case: Case) -> None:
+    """Ack the messages of most records by the sink."""
+    rows = case.queue("tracked").read_stream(spark, COLUMNS).where("i % 10 <> 3")
+    writer = rows.select("anchor", "tuple").writeStream.format("acker").trigger(availableNow=True)
+    writer = writer.options(url=case.url, namespace=case.namespace, app="app", query="sink")
+    writer.option("checkpointLocation", str(case.folder / "checkpoint-sink")).start()
+    for query in spark.streams.active:
+        query.awaitTermination()
+
+
+def verdicts_stream(spark: SparkSession, case: Case) -> None:
+    """Copy the verdicts of the stream to a queue."""
+    options = {"url": case.url, "namespace": case.namespace, "source": TASK}
+    rows = spark.readStream.format("acker-outcomes").options(**options).load()
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        case.queue("stream").write(df.select(*BRIEF), "stream", batch_id)
+
+    writer = rows.writeStream.foreachBatch(call).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(case.folder / "checkpoint-stream")).start()
+    for query in spark.streams.active:
+        query.awaitTermination()
+
+
+def verdicts_in_batches(spark: SparkSession, case: Case) -> None:
+    """Copy the verdicts to another queue, with the same stream as the clock."""
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        case.queue("batches").write(df.select(*BRIEF), "batches", batch_id)
+
+    call = OutcomeBatches(case.acker(spark), TASK, process, case.folder / "planned")
+    stream(spark, case, "input", "batches", "i BIGINT", call)
+
+
+def verdicts(spark: SparkSession, case: Case, mode: Any) -> list[tuple[str, ...]]:
+    found = read_outcomes(spark, case.namespace, TASK, url=case.url, mode=mode)
+    return sorted(tuple(row) for row in found.select(*BRIEF).collect())
+
+
+def queued(spark: SparkSession, case: Case, name: str) -> list[tuple[str, ...]]:
+    rows = case.queue(name).read(spark, ", ".join(f"{column} STRING" for column in BRIEF))
+    return sorted(tuple(row) for row in rows.collect())
+
+
+def ack_with_a_ledger(spark: SparkSession, case: Case) -> list[tuple[str, ...]]:
+    """Track trees in blocks, with a ledger; ack most by ``Acker.ack``; return their verdicts."""
+    more = {"ledger": str(case.folder / "ledger"), "url": case.url, "mode": case.mode}
+    acker = Acker(spark, case.namespace, app_id="app", **more)
+    rows = spark.range(20).selectExpr("id AS i", "concat('r', id) AS name")
+    with acker.batch(rows, 0, query_id="source") as b:
+        messages = b.track(source=TASK, source_id="name")
+    acker.ack(messages.where("i <> 3"), 0, query_id="ack")
+    expire(acker.client)
+    found = read_outcomes(spark, case.namespace, TASK, url=case.url)
+    named = Ledger(case.folder / "ledger").name(found).select(*BRIEF)
+    return sorted(tuple(row) for row in named.collect())
 
 
 def without_a_name(spark: SparkSession, case: Case) -> None:
@@ -173,6 +242,31 @@ def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: 
     assert counters["repeated"] == 0
     done = {i for i, _ in processed(case)}
     assert done == {i for i in range(RECORDS) if i % 10 not in (3, 4)}
+
+
+def test_sink_and_verdicts(stage: Stage, make_case: MakeCase) -> None:
+    """The data sources, and verdicts without them; each query ends when it has read its input."""
+    case, client = make_case(2, "loose")
+    stage.run(write_input, case, 0, 40)
+    stage.run(track_stream, case)
+    stage.run(sink_stream, case)
+    expire(client)
+    fates = {3: ("nack", "expired", "")}
+    wanted = sorted((name_of(i), *fates.get(i % 10, ("ack", "completed", ""))) for i in range(40))
+    for mode in ("driver", "executors"):
+        assert stage.run(verdicts, case, mode) == wanted
+    stage.run(verdicts_in_batches, case)
+    assert stage.run(queued, case, "batches") == wanted
+    assert client.status().backlog[TASK] == 40, "no later batch has taken them"
+    stage.run(verdicts_stream, case)
+    assert stage.run(queued, case, "stream") == wanted
+
+
+def test_ack_and_ledger(stage: Stage, make_case: MakeCase) -> None:
+    case, _ = make_case(1, "counted", mode="executors")
+    fates = {3: ("nack", "expired", "")}
+    wanted = sorted((f"r{i}", *fates.get(i, ("ack", "completed", ""))) for i in range(20))
+    assert stage.run(ack_with_a_ledger, case) == wanted
 
 
 def test_ids_in_a_query_are_those_of_the_client(stage: Stage, make_case: MakeCase) -> None:

@@ -35,6 +35,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     WrongShardError,
 )
+from acker_redis.spark.fold import route
 from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.report import ShardReport
@@ -248,7 +249,7 @@ def _results(together: DataFrame, job: Job, phase: Phase) -> list[Any]:
     for row in found:
         if row["error"]:
             kind = getattr(errors, row["error"], AckerError)
-            raise kind(row["words"])
+            raise route.of_task(kind(row["words"]), job.target)
     return found
 
 

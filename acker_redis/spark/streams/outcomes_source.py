@@ -87,6 +87,7 @@ class OutcomesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a shard, without entries that were taken in the meantime."""
-        # If no verdict waits, Spark makes its own partition.
-        if isinstance(partition.value, Waiting):
-            yield from read(self._options, partition.value)
+        # If no verdict waits, Spark makes its own partition; before Spark 4.1 it is None.
+        part = partition.value if partition else None
+        if isinstance(part, Waiting):
+            yield from read(self._options, part)

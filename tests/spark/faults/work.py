@@ -145,10 +145,15 @@ COUNTERS = Counter(
 STEPS = {"track": track, "middle": middle, "last": last}
 
 
-def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
-    """Expire all trees; return all verdicts by source id, and the counters."""
+def expire(client: Client) -> None:
+    """Expire all trees."""
     for _ in range(client.config.buckets):
         Rotator([client]).step(force=True)
+
+
+def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
+    """Expire all trees; return all verdicts by source id, and the counters."""
+    expire(client)
     found: dict[str, list[Verdict]] = {}
     waiting = client.outcomes(TASK)
     while entries := list(waiting.read()):

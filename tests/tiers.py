@@ -52,6 +52,7 @@ TIER_OF = {
     "spark/test_lost_sets.py": QUICK,
     "spark/test_reshard.py": QUICK,
     "spark/test_packed.py": QUICK,
+    "spark/test_vanished.py": QUICK,
 }
 """Folders and files that are not quick; the longest matching name counts."""
 

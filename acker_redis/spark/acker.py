@@ -10,6 +10,8 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.vanished import Unmentioned
+from acker_redis.spark.given import Given
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.memory import Application, Memory, Mode
@@ -42,6 +44,10 @@ class Acker:
             applied. ``raise`` raises ChangedBatchError at every restart until the plan is fixed.
             ``fail_trees`` nacks all trees of the batch, so that their sources replay them, and the
             query continues; :meth:`MicroBatch.write` refuses this setting.
+        unmentioned: What happens to a message of a batch from which nothing was emitted, and which
+            was neither acked nor failed: a join or a filter has dropped its row. ``fail`` fails its
+            tree at once. ``leave`` does not ack it, so its tree expires. ``ack`` acks it like the
+            others. :class:`MicroBatch` says what mentions a message.
         max_wait: Seconds for which a batch that tracks waits for room below the high-water mark.
         names: The names of the columns that acker-redis reads and adds.
         ledger: A :class:`Ledger`, or the path of its directory. With a ledger, trees with a STRING
@@ -74,6 +80,7 @@ class Acker:
         url: str | None = None,
         mode: Mode = "auto",
         on_changed_batch: OnChanged = "raise",
+        unmentioned: Unmentioned = "fail",
         max_wait: float = 600.0,
         names: Names | None = None,
         ledger: "Ledger | str | None" = None,
@@ -90,6 +97,7 @@ class Acker:
             max_wait=max_wait,
             names=names or Names(),
             ledger=Ledger(ledger) if isinstance(ledger, str) else ledger,
+            unmentioned=unmentioned,
         )
         self.memory = Memory(application)
         self._query_id = query_id
@@ -141,7 +149,13 @@ class Acker:
         return self.client.create(config)
 
     def batch(
-        self, df: DataFrame, batch_id: int, *, query_id: str | None = None, freeze: bool = True
+        self,
+        df: DataFrame,
+        batch_id: int,
+        *,
+        query_id: str | None = None,
+        freeze: bool = True,
+        unmentioned: Unmentioned | None = None,
     ) -> MicroBatch:
         """Return a micro-batch of ``foreachBatch``; use it as ``with acker.batch(..) as b:``.
 
@@ -155,15 +169,18 @@ class Acker:
             freeze: With False, Spark computes the rows again for each use, instead of keeping them.
                 This is faster, and correct only if the plan gives the same rows each time. Offsets
                 of Kafka and whole files do. A join with a table that changes does not.
+            unmentioned: Replaces the setting of the ``Acker``.
 
         Raises:
-            ConfigError: Spark gives no id of the query, and ``query_id`` is missing or invalid.
+            ConfigError: Spark gives no id of the query, and ``query_id`` is missing or invalid; or
+                ``unmentioned`` is invalid.
             InvalidBatchError: A column of ``df`` has a name that begins with ``_acker_``.
 
         """
-        return MicroBatch(
+        given = Given(
             self.memory, df, batch_id, query_id_of(df, query_id or self._query_id), freeze
         )
+        return MicroBatch(given, unmentioned or self.application.unmentioned)
 
     def ack(
         self,

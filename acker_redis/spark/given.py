@@ -49,6 +49,10 @@ class Given:
         """Whether ``rows`` come from one evaluation."""
         return self._frozen is not None
 
+    def is_whole(self, df: DataFrame) -> bool:
+        """Return whether these are the rows of the batch, untransformed."""
+        return df is self._df or df is self._frozen
+
     def frozen(self) -> DataFrame:
         """Return the rows, evaluated once."""
         if self._frozen is None:

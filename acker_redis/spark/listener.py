@@ -23,15 +23,17 @@ class AckerListener(StreamingQueryListener):
     """A listener that logs one line per batch: Spark's progress and the report of the acker.
 
     For each batch the listener logs a line for each acker that took part in it. The level is INFO,
-    or WARNING if trees were rejected, or failed because the batch had changed. The same values are
-    a dict: the attribute ``acker`` of the log record, and the argument of ``on_progress``:
+    or WARNING if trees were rejected, if messages vanished, or if trees failed because the batch
+    had changed. The same values are a dict: the attribute ``acker`` of the log record, and the
+    argument of ``on_progress``:
 
     - ``query`` (the query's name, or None), ``query_id``, ``batch_id``;
     - ``input_rows`` and ``trigger_ms`` as Spark counts them (a row counts as often as the plan
       reads it);
     - ``namespace`` and ``app_id`` of the acker;
-    - from its :class:`Report`: ``tracked``, ``acked``, ``failed``, ``repeated``, ``bytes``, ``ms``,
-      ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and ``rejected_blocks``.
+    - from its :class:`Report`: ``tracked``, ``acked``, ``failed``, ``vanished``, ``repeated``,
+      ``bytes``, ``ms``, ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and
+      ``rejected_blocks``.
 
     The listener ignores batches of queries that use none of the ackers. It logs every error,
     including those of the callback, and raises none into Spark. A query with its own ``query_id=``
@@ -72,7 +74,8 @@ class AckerListener(StreamingQueryListener):
                 found = _fields(event.progress, acker)
                 if found is None:
                     continue
-                trouble = found["changed"] or found["rejected"] or found["rejected_blocks"]
+                signs = ("changed", "rejected", "rejected_blocks", "vanished")
+                trouble = any(found[sign] for sign in signs)
                 level = logging.WARNING if trouble else logging.INFO
                 log.log(level, "%s", _line(found), extra={"acker": found})
                 if self._on_progress:
@@ -112,6 +115,7 @@ def _counts(report: Report) -> dict[str, Any]:
         "tracked": report.tracked,
         "acked": report.acked,
         "failed": report.failed,
+        "vanished": report.vanished,
         "rejected": len(report.rejected),
         "rejected_blocks": len(report.rejected_blocks),
         "repeated": report.repeated,
@@ -125,6 +129,8 @@ def _counts(report: Report) -> dict[str, Any]:
 
 def _line(found: dict[str, Any]) -> str:
     words = [f"{found[name]} {name}" for name in ("tracked", "acked", "failed", "rejected")]
+    if found["vanished"]:
+        words.append(f"{found['vanished']} vanished")
     if found["rejected_blocks"]:
         words.append(f"{found['rejected_blocks']} blocks rejected")
     if found["repeated"]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,6 +18,7 @@ from acker_redis.spark.fold.apply import OnChanged, Place
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.turns import lane_of
+from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import Names
@@ -43,6 +44,7 @@ class Application:
     max_wait: float
     names: Names
     ledger: Ledger | None
+    unmentioned: Unmentioned
 
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "driver", "executors"):
@@ -51,6 +53,7 @@ class Application:
             raise ConfigError(
                 f"on_changed_batch must be 'raise' or 'fail_trees', not {self.on_changed_batch!r}"
             )
+        check_unmentioned(self.unmentioned)
         if self.ledger and self.on_changed_batch == "fail_trees":
             raise ConfigError(
                 "on_changed_batch='fail_trees' nacks trees that are not in the ledger, so their "
@@ -71,6 +74,12 @@ class Application:
     def lane(self, query_id: str) -> str:
         """Return the name of a query's lane."""
         return lane_of(self.app_id, query_id)
+
+
+def check_unmentioned(unmentioned: str) -> None:
+    """Raise ConfigError for an unknown treatment of messages that a job does not mention."""
+    if unmentioned not in get_args(Unmentioned):
+        raise ConfigError(f"unmentioned must be 'fail', 'leave' or 'ack', not {unmentioned!r}")
 
 
 class Memory:
@@ -175,5 +184,6 @@ class Memory:
             self._messages[report.query_id] = report.messages
             if run_id:
                 self._applied[report.query_id] = (run_id, report.batch_id)
-        level = logging.WARNING if report.rejected or report.changed else logging.INFO
+        trouble = report.rejected or report.changed or report.vanished
+        level = logging.WARNING if trouble else logging.INFO
         log.log(level, "%s: %s", self.application.namespace, report)

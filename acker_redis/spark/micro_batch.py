@@ -9,12 +9,10 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import reduce
 from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import ArrayType, LongType
 
 from acker_redis.errors import (
     ConfigError,
@@ -22,12 +20,13 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.spark.fold.apply import Terms, apply
+from acker_redis.spark.bolt_terms import BoltTerms
+from acker_redis.spark.fold.apply import apply
 from acker_redis.spark.fold.report import Report, combine
-from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.functions import Counted
 from acker_redis.spark.given import Given
-from acker_redis.spark.memory import Memory
+from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.queries import described
 from acker_redis.spark.streams.queue import Queue
@@ -41,9 +40,14 @@ class MicroBatch:
 
     **A source tracks.** :meth:`track` is applied at once, and returns the messages to write.
 
-    **A bolt emits, fails and touches.** When the ``with`` block ends, each row of :attr:`df` is
-    acked together with all messages that were emitted from it. If the block raises, nothing is
-    acked.
+    **A bolt emits, acks and fails.** When the ``with`` block ends, each row of :attr:`df` is acked
+    together with all messages that were emitted from it. If the block raises, nothing is acked.
+
+    **A bolt mentions each message of** :attr:`df`: a row of :meth:`emit` comes from it, or
+    :meth:`ack` names it, or :meth:`fail` fails its tree. A message that the block does not mention
+    has *vanished*, in an inner join or a filter: its tree fails at once (``unmentioned`` of
+    :class:`Acker`). So a block that only writes or touches ends with ``b.ack()``, which mentions
+    all messages. ``b.ack(rows)`` mentions the messages of rows that are left out on purpose.
 
     **Write after the block.** Write the messages that :meth:`emit` returned after the block has
     ended (:meth:`hand_on`). If Spark then runs the batch again, the acker applies nothing twice.
@@ -63,27 +67,26 @@ class MicroBatch:
 
     Examples:
         >>> with acker.batch(df, batch_id) as b:
-        ...     out = b.freeze(b.df.join(prices, "item", "left"))
+        ...     b.ack(b.df.where("pieces = 0"))  # left out on purpose
+        ...     out = b.freeze(b.df.where("pieces > 0").join(prices, "item", "left"))
         ...     messages = b.emit(out.where("price IS NOT NULL"), edge="invoice")
         ...     b.fail(out.where("price IS NULL"), "no price")
         >>> b.hand_on(messages, queue)
 
     """
 
-    def __init__(
-        self, memory: Memory, df: DataFrame, batch_id: int, query_id: str, freezes: bool = True
-    ) -> None:
-        self._given = Given(memory, df, batch_id, query_id, freezes)
-        self.batch_id = batch_id
-        self.query_id = query_id
+    def __init__(self, given: Given, unmentioned: Unmentioned) -> None:
+        check_unmentioned(unmentioned)
+        self._given = given
+        self.batch_id = given.batch_id
+        self.query_id = given.query_id
         self.report: Report | None = None
         """The report of the batch; None until the batch is applied."""
-        self._application = memory.application
-        self._memory = memory
-        self._terms: list[Terms] = []
+        self._application = given.application
+        self._memory = given.memory
+        self._terms = BoltTerms(given, unmentioned)
         self._edges: set[str] = set()
         self._written: list[Queue] = []
-        self._acks = False
         self._tracked = False
         self._open = False
         self._opened = False
@@ -155,7 +158,7 @@ class MicroBatch:
 
         """
         self._check_open()
-        if self._tracked or self._terms or self._acks:
+        if self._tracked or self._terms.used:
             raise InvalidBatchError(
                 "a batch tracks once, and then neither acks nor emits: to track trees in a bolt, "
                 "open a second batch with an Acker that has another app_id"
@@ -217,13 +220,12 @@ class MicroBatch:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
             df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
         ids = self._given.ids
+        df = self._terms.with_parents(df)
         if need_ids(df, names):
             out = ids.children_of_many(df, names.anchors, edge, way, key)
         else:
             out = df.withColumn(names.tuple, ids.child(names.tuple, edge, way, key))
-        out = self.freeze(out) if freeze else out
-        self._terms.append(Terms(Kind.CHILD, self._pairs(out, unanchored)))
-        return out
+        return self._terms.emit(self.freeze(out) if freeze else out, unanchored)
 
     def ack(
         self,
@@ -232,38 +234,28 @@ class MicroBatch:
         children: str | Column | None = None,
         unanchored: bool = False,
     ) -> None:
-        """Ack these messages only, instead of all messages of the batch; the other trees expire.
+        """Ack these messages, from which nothing may have been emitted.
+
+        For rows that are left out on purpose, and for the end of a block that emits nothing:
+        ``b.ack()``.
 
         Args:
-            df: The rows to ack; None for all. Without ``children`` Spark evaluates them once here
-                and does not keep them: if you also write them, pass them through :meth:`freeze`
-                before.
+            df: Rows made from :attr:`df`, with their ids, in any number and order; None for all
+                messages of the batch. Without ``children`` Spark evaluates them once here and does
+                not keep them: if you also write them, pass them through :meth:`freeze` before.
             children: The ids of the messages that each row caused, made by
                 :meth:`Ids.tuple_id`: BIGINT or ARRAY<BIGINT>. Null and 0 are ignored.
-            unanchored: Accept rows without ids, and ignore them. Without it such a row is an error.
+            unanchored: Accept rows without ids, here and in the batch, and ignore them. Without it
+                such a row is an error.
 
         Raises:
             InvalidBatchError: A column is missing or has the wrong type, ``children`` is given for
-                rows with ``anchors``, or the block is not open.
+                rows with ``anchors``, or the block is not open. When the block ends: a row is no
+                message of this batch.
 
         """
         self._check_bolt()
-        self._acks = True
-        rows = self.df if df is None else df
-        names = self._application.names
-        if children is not None:
-            if need_ids(rows, names):
-                raise InvalidBatchError(
-                    "children= does not support messages of many trees: use emit()"
-                )
-            rows = self.freeze(rows.withColumn(_CHILDREN, _ids_of(rows, children)))
-            pairs = rows.select(
-                F.col(names.anchor).alias("anchor"), F.explode(_CHILDREN).alias("delta")
-            )
-            if unanchored:
-                pairs = pairs.where("anchor IS NOT NULL")
-            self._terms.append(Terms(Kind.CHILD, pairs))
-        self._terms.append(Terms(Kind.INPUT, self._pairs(rows, unanchored)))
+        self._terms.ack(df, children, unanchored)
 
     def fail(self, df: DataFrame, why: str | Column = "") -> None:
         """Fail the trees of these rows: each gets a nack at once.
@@ -279,15 +271,16 @@ class MicroBatch:
 
         """
         self._check_bolt()
-        words = F.lit(why) if isinstance(why, str) else why
-        pairs = self._pairs(df.withColumn(_WHY, words.cast("string")), unanchored=False)
-        self._terms.append(Terms(Kind.FAIL, pairs.select("anchor", F.col(_WHY).alias("text"))))
+        self._terms.fail(df, why)
 
     def touch(self, df: DataFrame) -> None:
-        """Reset the timeout of the trees of these rows, because they need more time."""
+        """Reset the timeout of the trees of these rows, because they need more time.
+
+        It mentions no message: a job that has not processed one leaves it out (``unmentioned`` of
+        :class:`Acker`), and else acks it, too.
+        """
         self._check_bolt()
-        pairs = self._pairs(df, unanchored=False)
-        self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
+        self._terms.touch(df)
 
     @property
     def name(self) -> str:
@@ -389,8 +382,6 @@ class MicroBatch:
         if kind is not None:
             self._memory.forget(self.query_id)
         elif not self._tracked:
-            if not self._acks:
-                self.ack()
             self._open = False
             try:
                 self._apply()
@@ -401,15 +392,16 @@ class MicroBatch:
 
     def _apply(self) -> None:
         began = time.monotonic()
+        job, terms = self._terms.finish()
         place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen)
         with self._described("apply"), self._given.once_a_run():
             try:
-                done = apply(self._given.job(), self._terms, place)
+                done = apply(job, terms, place)
             except DuplicateMessageError:
-                twice = self._delivered_twice()
+                twice = self._terms.delivered_twice(terms)
                 if twice.isEmpty():
                     raise
-                done = apply(self._given.job(), self._without(twice), place)
+                done = apply(job, self._terms.without(terms, twice), place)
         self.report = combine(
             done.shards,
             query_id=self.query_id,
@@ -420,51 +412,8 @@ class MicroBatch:
             changed=done.changed,
         )
         self._given.note(self.report)
-
-    def _delivered_twice(self) -> DataFrame:
-        """Return the anchors of messages that are in this batch more than once.
-
-        A queue that delivers at least once may deliver a message twice.
-        """
-        inputs = [
-            each.df.select("anchor", "delta") for each in self._terms if each.kind is Kind.INPUT
-        ]
-        counts = reduce(DataFrame.unionAll, inputs).groupBy("anchor", "delta").count()
-        return self.freeze(counts.where("count > 1").selectExpr(f"anchor AS {_TWICE}").distinct())
-
-    def _without(self, twice: DataFrame) -> list[Terms]:
-        """Return the terms without those of these trees, and with a failure of each of them.
-
-        A message that was processed twice has emitted its children twice.
-        """
-        log.warning(
-            "%s: batch %d has messages that were delivered twice; their trees are failed",
-            self._application.namespace,
-            self.batch_id,
-        )
-        same = F.col("anchor") == F.col(_TWICE)
-        others = [Terms(each.kind, each.df.join(twice, same, "left_anti")) for each in self._terms]
-        why = F.lit("a message was delivered twice in one batch").alias("text")
-        return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
-
-    def _pairs(self, df: DataFrame, unanchored: bool) -> DataFrame:
-        """Return rows (anchor, delta, ..), one for each tree that a message belongs to."""
-        names = self._application.names
-        more = [name for name in (_WHY,) if name in df.columns]
-        if need_ids(df, names):
-            # The outer variant keeps messages without a tree, which are an error unless allowed.
-            explode = F.explode if unanchored else F.explode_outer
-            pairs = df.select(explode(names.anchors).alias(_PAIR), *more)
-            delta = F.col(_PAIR)["tuple"]
-            found = pairs.select(
-                F.col(_PAIR)["anchor"].alias("anchor"), delta.alias("delta"), *more
-            )
-        else:
-            ids = [f"`{names.anchor}` AS anchor", f"`{names.tuple}` AS delta"]
-            found = df.selectExpr(*ids, *more)
-        if unanchored:
-            found = found.where("anchor IS NOT NULL OR delta IS NOT NULL")
-        return found
+        if self.report.vanished:
+            self._terms.warn(self.report)
 
     def _described(self, what: str) -> AbstractContextManager[None]:
         """Describe the jobs of the block in the Spark UI."""
@@ -484,21 +433,3 @@ class MicroBatch:
                 "a batch that tracks neither acks nor emits: open a second batch with an Acker "
                 "that has another app_id"
             )
-
-
-_CHILDREN, _WHY, _PAIR = "_acker_children", "_acker_why", "_acker_pair"
-_TWICE = "_acker_twice"
-
-
-def _ids_of(df: DataFrame, children: str | Column) -> Column:
-    """Return the children as ARRAY<BIGINT>, without nulls and zeros."""
-    column = F.col(children) if isinstance(children, str) else children
-    kind = df.select(column.alias("c")).schema["c"].dataType
-    if isinstance(kind, LongType):
-        column = F.array(column)
-    elif not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
-        raise InvalidBatchError(
-            f"children must be bigint or array<bigint>, not {kind.simpleString()}: make them with "
-            "acker.ids.tuple_id()"
-        )
-    return F.filter(column, lambda id_: id_ != 0)

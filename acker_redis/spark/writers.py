@@ -17,7 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from acker_redis.errors import ConfigError
 from acker_redis.spark.acker import Acker
 from acker_redis.spark.fold.report import Report
+from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.functions import Counted
+from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import optional_why
 from acker_redis.spark.streams.queue import Queue, check_queues
 
@@ -96,7 +98,9 @@ class BoltWriter:
     """A ``foreachBatch`` writer of a bolt: processes messages, and acks or fails each of them.
 
     A row of ``process`` with ``why`` (STRING, not null) fails its trees. Every other row is sent
-    along each edge as a separate message. A message without a resulting row is acked alone.
+    along each edge as a separate message; without queues it acks its message. A message without a
+    resulting row has vanished, and its tree fails. If ``process`` leaves out rows on purpose, pass
+    ``unmentioned="ack"``.
 
     Args:
         acker: The acker of the application.
@@ -109,9 +113,12 @@ class BoltWriter:
         sink: The output of a last bolt. Rows that did not fail are written to it, without the
             columns of ids, before their messages are acked; see :meth:`MicroBatch.write`.
         query_id: As in :meth:`Acker.batch`.
+        unmentioned: The treatment of a message without a resulting row, in place of that of the
+            ``Acker``. With ``ack``, rows for the sink need no ids: they may be sums.
 
     Raises:
-        ConfigError: Two edges share a queue, or a queue or the sink has no ``replace()``.
+        ConfigError: Two edges share a queue, or a queue or the sink has no ``replace()``; or
+            ``unmentioned`` is invalid.
 
     Examples:
         >>> def price(df, batch_id):
@@ -131,6 +138,7 @@ class BoltWriter:
         key: Sequence[str | Column] = (),
         sink: Queue | None = None,
         query_id: str | None = None,
+        unmentioned: Unmentioned | None = None,
     ) -> None:
         check_queues({**(queues or {}), **({"the sink": sink} if sink is not None else {})})
         self._acker = acker
@@ -139,6 +147,8 @@ class BoltWriter:
         self._sink = sink
         self._key = key
         self._query_id = query_id
+        self._unmentioned = unmentioned or acker.application.unmentioned
+        check_unmentioned(self._unmentioned)
         self.last_report: Report | None = None
         """The report of the last batch."""
 
@@ -150,7 +160,10 @@ class BoltWriter:
 
         """
         messages: dict[str, DataFrame] = {}
-        with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
+        batch = self._acker.batch(
+            df, batch_id, query_id=self._query_id, unmentioned=self._unmentioned
+        )
+        with batch as b:
             out = self._process(b.df, batch_id)
             names = self._acker.application.names
             fails = optional_why(out, names)
@@ -163,6 +176,8 @@ class BoltWriter:
                 out = out.where(why.isNull()).drop(names.why)
             if self._sink is not None:
                 b.write(out.drop(names.anchor, names.tuple, names.anchors), self._sink)
+            if not self._queues and self._unmentioned != "ack":
+                b.ack(out)
             pure = all(isinstance(column, str) for column in self._key)
             for edge in self._queues:
                 messages[edge] = b.emit(out, edge=edge, key=self._key, freeze=not pure)

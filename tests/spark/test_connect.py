@@ -87,9 +87,8 @@ def process(df: DataFrame, batch_id: int) -> DataFrame:
 
 def middle_stream(spark: SparkSession, case: Case) -> None:
     acker = case.acker(spark)
-    call = BoltWriter(
-        acker, process, {"child": case.queue("children")}, key=["k"], query_id="middle"
-    )
+    queues = {"child": case.queue("children")}
+    call = BoltWriter(acker, process, queues, key=["k"], query_id="middle", unmentioned="ack")
     stream(spark, case, "tracked", "children", COLUMNS, call)
 
 

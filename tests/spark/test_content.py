@@ -337,7 +337,7 @@ def test_children_with_equal_ids_are_refused(anchor: int, cut: Any) -> None:
 )
 def test_child_without_an_input_is_refused(terms: list[Term]) -> None:
     for cut in CUTS:
-        with pytest.raises(InvalidBatchError, match="1 trees get children, but no input"):
+        with pytest.raises(InvalidBatchError, match="1 trees get children or acks, but no input"):
             cut(terms)
 
 
@@ -345,7 +345,7 @@ def test_error_names_the_child_without_an_input() -> None:
     inputs: list[Term] = [(Kind.INPUT, a, 40, "") for a in range(1, 2000)]
     children: list[Term] = [(Kind.CHILD, a, a, "") for a in range(1, 2003)]
     blocks: list[Term] = [(Kind.CHILD, block_anchor(n, 4094), 9, "") for n in range(3)]
-    with pytest.raises(InvalidBatchError, match=r"6 trees get children.*\(anchor 2000\)"):
+    with pytest.raises(InvalidBatchError, match=r"6 trees get children or acks.*\(anchor 2000\)"):
         sealed([*inputs, *children, *blocks])
 
 

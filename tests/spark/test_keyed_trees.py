@@ -70,6 +70,7 @@ def test_order_is_acked_when_each_line_is_processed_on_each_edge(
         some = out.where((F.col("edge") == edge) & ~tuples.isin([row[-1] for row in lost]))
         with acker.batch(some, 0, query_id=f"bolt-{edge}") as b:
             b.fail(b.df.where(tuples.isin([row[-1] for row in failed])), "no")
+            b.ack()
     tick(acker.client, 3)
     fates = {f"o{n}": ("ack", "completed") for n in range(40)}
     fates |= {row[0]: ("nack", "expired") for row in lost}

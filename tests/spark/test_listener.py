@@ -34,6 +34,7 @@ FIELDS = {
     "tracked",
     "acked",
     "failed",
+    "vanished",
     "rejected",
     "rejected_blocks",
     "repeated",
@@ -111,13 +112,15 @@ def test_progress_is_joined_with_reports(
     one.memory.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
     other.memory.note(report("by-hand", 1, acked=2, changed=True))
     other.memory.note(report(str(QUERY), 2, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6))
+    other.memory.note(report(str(QUERY), 4, failed=2, vanished=2))
     caplog.clear()
     with caplog.at_level(logging.INFO, "acker_redis.spark.listener"):
         listener.onQueryProgress(progress(1, name="by-hand"))
         listener.onQueryProgress(progress(2))
         listener.onQueryProgress(progress(3))
         listener.onQueryProgress(progress(1, query_id=uuid.uuid4()))
-    first, second, third = seen
+        listener.onQueryProgress(progress(4))
+    first, second, third, fourth = seen
     assert all(set(each) == FIELDS for each in seen)
     assert (first["namespace"], first["app_id"], first["query"]) == (
         one.namespace,
@@ -126,9 +129,10 @@ def test_progress_is_joined_with_reports(
     )
     assert (first["tracked"], first["rejected"], first["rejected_blocks"]) == (5, 2, 1)
     assert (second["namespace"], second["acked"], second["changed"]) == (other.namespace, 2, True)
+    assert (fourth["failed"], fourth["vanished"]) == (2, 2)
     assert (third["query"], third["input_rows"], third["trigger_ms"]) == (None, 3, 70)
     records = [r for r in caplog.records if r.name == "acker_redis.spark.listener"]
-    assert [r.levelname for r in records] == ["WARNING", "WARNING", "INFO"]
+    assert [r.levelname for r in records] == ["WARNING", "WARNING", "INFO", "WARNING"]
     assert [json.loads(json.dumps(r.__dict__["acker"])) for r in records] == seen
     assert records[2].getMessage() == (
         f"{other.namespace}: {QUERY} batch 2: 3 rows in, 0 tracked, 0 acked, 1 failed, "
@@ -136,6 +140,7 @@ def test_progress_is_joined_with_reports(
     )
     assert "1 blocks rejected" in records[0].getMessage()
     assert "other content" in records[1].getMessage()
+    assert "2 failed, 0 rejected, 2 vanished;" in records[3].getMessage()
 
 
 def test_errors_of_the_listener_are_logged_and_not_raised(

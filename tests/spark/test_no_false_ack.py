@@ -69,7 +69,7 @@ def test_record_of_a_gap_gets_one_verdict_in_its_own_batch(
         b.ack(b.df.where("id % 10 <> 7"))
         b.fail(b.df.where("id % 10 = 3"), "no")
     tick(acker.client, 3)
-    ends = {3: ("nack", "failed"), 7: ("nack", "expired")}
+    ends = {3: ("nack", "failed"), 7: ("nack", "failed")}
     assert sorted((v[2], *v[:2]) for v in outcomes(acker.client)) == [
         (f"p/{i}", *ends.get(i % 10, ("ack", "completed"))) for i in range(1001, 1100, 2)
     ]
@@ -96,7 +96,8 @@ def test_random_gaps_give_each_record_one_verdict(
             )  # fmt: skip
         fates = {i: chance.choice(["ack", "ack", "ack", "nack", "late"]) for i in ids}
         told = spark.createDataFrame(list(fates.items()), "id BIGINT, fate STRING")
-        with acker.batch(messages.join(told, "id"), batch_id, query_id="bolt") as b:
+        rows = messages.join(told, "id")
+        with acker.batch(rows, batch_id, query_id="bolt", unmentioned="leave") as b:
             b.ack(b.df.where("fate <> 'late'"))
             b.fail(b.df.where("fate = 'nack'"), f"batch {batch_id}")
         whys = {"ack": "", "nack": f"batch {batch_id}", "late": ""}
@@ -269,7 +270,10 @@ def test_a_changed_batch_writes_nothing(
         replace = write
 
     def bolt(keep: str) -> BoltWriter:
-        return BoltWriter(acker, lambda df, _: df.where(keep), {"e": Queue()}, query_id="bolt")
+        queues = {"e": Queue()}
+        return BoltWriter(
+            acker, lambda df, _: df.where(keep), queues, query_id="bolt", unmentioned="ack"
+        )
 
     with pytest.raises(OSError, match="killed"):
         bolt("false")(messages, 0)

@@ -304,6 +304,7 @@ def test_block_with_gaps_expires_without_verdicts_for_them(
     assert len(blocks(out)) == 1
     with acker.batch(out.where("n % 10 <> 4"), 0, query_id="bolt") as b:
         b.fail(b.df.where("n % 10 = 2"), "no")
+        b.ack()
     tick(acker.client, 3)
     fates = {2: ("nack", "failed", "no"), 4: ("nack", "expired", "")}
     ack = ("ack", "completed", "")
@@ -748,6 +749,7 @@ def test_ledger_names_records_without_numbers(
     acker.ack(first.where("edge = 'a'"), 0, query_id="one")
     with acker.batch(first.where("edge = 'b'"), 0, query_id="two") as b:
         b.fail(b.df.where("id = 3"), "no")
+        b.ack()
     found = named(ledger, verdict_rows(spark, acker))
     bad = f"key {3 * 7919 % 31}"
     assert found == sorted(("nack" if sid == bad else "ack", sid) for sid in expected)

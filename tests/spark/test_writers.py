@@ -92,7 +92,8 @@ def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
         why = F.when(F.col("source_id") == "bad", F.lit("it is bad"))
         return df.where("source_id <> 'dropped'").withColumn("why", why)
 
-    middle = BoltWriter(acker, process, {"end": end, "log": log}, query_id="middle")
+    queues = {"end": end, "log": log}
+    middle = BoltWriter(acker, process, queues, query_id="middle", unmentioned="ack")
     middle(left.batches[0], 0)
     assert middle.last_report
     assert middle.last_report.failed == 1
@@ -107,7 +108,7 @@ def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
     BoltWriter(acker, last, query_id="last")(end.batches[0], 0)
     BoltWriter(acker, last, query_id="right")(right.batches[0], 0)
     assert seen == [1, 3]
-    # A filtered message is acked alone. The second message of the record "good" is outstanding.
+    # The dropped message is acked alone. The second message of the record "good" is outstanding.
     assert outcomes(acker.client) == [
         ("ack", "completed", "dropped", ""), ("nack", "failed", "bad", "it is bad"),
     ]  # fmt: skip
@@ -221,7 +222,7 @@ def test_bolt_with_changed_content_writes_nothing(spark: SparkSession, by_driver
     def process(df: DataFrame, batch_id: int) -> DataFrame:
         return df.where(F.col("source_id").isin(some))
 
-    bolt = BoltWriter(by_driver, process, {"e": end}, query_id="bolt")
+    bolt = BoltWriter(by_driver, process, {"e": end}, query_id="bolt", unmentioned="ack")
     with pytest.raises(OSError, match="disk"):
         bolt(queue.batches[0], 0)
     some.append("b")
@@ -261,9 +262,10 @@ def test_nondeterministic_plan_is_evaluated_once(spark: SparkSession, by_driver:
         return rows.withColumn("why", F.expr("CASE WHEN dice < 0.3 THEN 'unlucky' END"))
 
     BoltWriter(by_driver, some, {"end": end, "log": log}, query_id="bolt")(queue.batches[0], 0)
-    first = outcomes(by_driver.client)
-    failed = {name for verdict, _, name, _ in first if verdict == "nack"}
-    dropped = {name for verdict, _, name, _ in first if verdict == "ack"}
+    whys = {name: why for _, _, name, why in outcomes(by_driver.client)}
+    failed = {name for name, why in whys.items() if why == "unlucky"}
+    dropped = {name for name, why in whys.items() if why.startswith("vanished")}
+    assert failed | dropped == whys.keys()
     assert end.ids() == log.ids()
     written = set(end.ids())
     assert len(failed) + len(dropped) + len(written) == 300
@@ -431,6 +433,7 @@ def test_two_apps_with_queries_of_one_name_do_not_replace_each_other(
         mine = messages.where(f"source_id = '{name}'")
         with acker.batch(mine, 0, query_id="last") as b:
             b.write(b.df, table)
+            b.ack()
     assert [v[2] for v in outcomes(price.client)] == ["one", "two"]
     rows = table.read(spark, "source_id STRING").collect()
     assert sorted(row.source_id for row in rows) == ["one", "two"]

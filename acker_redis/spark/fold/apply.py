@@ -41,20 +41,22 @@ from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.report import ShardReport
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
+from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.queries import is_local, release
 
 OnChanged = Literal["raise", "fail_trees"]
 Place = Literal["driver", "executors"]
 _ROWS_PER_BATCH = 64
-_TERM: tuple[str, ...] = ("anchor", "delta", "text")
+_TERM = {"anchor": "BIGINT", "delta": "BIGINT", "text": "STRING", "parent": "BIGINT"}
 
 
 @dataclass(frozen=True)
 class Terms:
     """A DataFrame of terms of one kind, with the columns that the kind needs.
 
-    Columns: ``anchor`` BIGINT; ``delta`` BIGINT for INPUT, CHILD and TRACK; ``text`` STRING for
-    FAIL, and for TRACK of loose trees.
+    Columns: ``anchor`` BIGINT; ``delta`` BIGINT for all kinds with a delta; ``text`` STRING for
+    FAIL, and for TRACK of loose trees. A CHILD may have ``parent`` BIGINT, the id of its input: it
+    stands for a MENTION term.
     """
 
     kind: Kind
@@ -73,6 +75,8 @@ class Job:
     task: str = ""
     labels: Mapping[int, str] = field(default_factory=dict)
     """Labels of the tracked blocks, by block number."""
+    unmentioned: Unmentioned = "ack"
+    why_vanished: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,7 @@ def _why(job: Job) -> str:
 
 
 def _content(job: Job, shard: int, why: str | None) -> Content:
-    return Content(shard, job.shards, job.task, job.labels, why)
+    return Content(shard, job.shards, job.task, job.labels, why, job.unmentioned, job.why_vanished)
 
 
 def _work(job: Job, phase: Phase, rows: Sequence[Packed]) -> Iterator[dict[str, Any]]:
@@ -294,7 +298,7 @@ def _packing(kind: Kind, shards: int) -> Any:
         packer = Packer(shards)
         try:
             for batch in batches:
-                yield from _batches(packer.add(kind, *_columns(pa.table(batch))))
+                yield from _batches(_added(packer, kind, pa.table(batch)))
             yield from _batches(packer.finish())
         except InvalidBatchError as error:
             yield from _batches(bad(error, shards))
@@ -302,18 +306,25 @@ def _packing(kind: Kind, shards: int) -> Any:
     return pack
 
 
+def _added(packer: Packer, kind: Kind, table: pa.Table) -> Iterator[Packed]:
+    anchors, deltas, texts = _columns(table)
+    yield from packer.add(kind, anchors, deltas, texts)
+    if "parent" in table.column_names:
+        yield from packer.add(Kind.MENTION, anchors, _ints(table, "parent"))
+
+
 def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
     """Yield the packed terms of all kinds, collected by one Spark job."""
     # TRACK terms of loose trees have texts, TRACK terms in blocks have none: pack them separately.
     tags: dict[tuple[Kind, tuple[str, ...]], int] = {}
     every: list[DataFrame] = []
-    for each in terms:
-        found = each.df.columns
-        columns = tuple(name for name in _TERM if name in found)
+    found = [each.df.columns for each in terms]
+    used = {name: sql for name, sql in _TERM.items() if any(name in some for some in found)}
+    for each, some in zip(terms, found, strict=True):
+        columns = tuple(name for name in used if name in some)
         tag = tags.setdefault((each.kind, columns), len(tags))
-        delta = "delta" if "delta" in found else "cast(NULL AS BIGINT) AS delta"
-        text = "text" if "text" in found else "cast(NULL AS STRING) AS text"
-        every.append(each.df.selectExpr(f"{tag} AS tag", "anchor", delta, text))
+        cells = [n if n in some else f"cast(NULL AS {sql}) AS {n}" for n, sql in used.items()]
+        every.append(each.df.selectExpr(f"{tag} AS tag", *cells))
     if not every:
         return
     table = _table(reduce(DataFrame.unionAll, every))
@@ -321,7 +332,7 @@ def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
     packer = Packer(shards)
     for (kind, columns), tag in tags.items():
         mine = table.filter(pa.array(tagged == tag)) if len(tags) > 1 else table
-        yield from packer.add(kind, *_columns(mine.select(list(columns))))
+        yield from _added(packer, kind, mine.select(list(columns)))
     yield from packer.finish()
 
 
@@ -335,7 +346,13 @@ def _table(df: DataFrame) -> pa.Table:
 
 
 _NO_TERMS = pa.schema(
-    [("tag", pa.int32()), ("anchor", pa.int64()), ("delta", pa.int64()), ("text", pa.string())]
+    [
+        ("tag", pa.int32()),
+        ("anchor", pa.int64()),
+        ("delta", pa.int64()),
+        ("text", pa.string()),
+        ("parent", pa.int64()),
+    ]
 ).empty_table()
 
 

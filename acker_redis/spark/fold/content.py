@@ -2,7 +2,8 @@
 
 This module makes the row of each message whole. A message's input, its children and its failure may
 come from different DataFrames and partitions. :class:`Content` merges them into one row per anchor,
-independent of the plan, and refuses a child without an input. The result is deterministic: the same
+independent of the plan, and refuses a child without an input. It finds the messages that the job
+does not mention (:mod:`~acker_redis.spark.fold.vanished`). The result is deterministic: the same
 content gives the same calls and the same digest, in any order and any partitions of its terms.
 """
 
@@ -25,7 +26,9 @@ from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, C
 from acker_redis.protocol.slots import count_slots
 from acker_redis.protocol.texts import check_text
 from acker_redis.spark.fold.merged import Merged, numbers
+from acker_redis.spark.fold.report import EXAMPLES
 from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
+from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,18 @@ class Sealed:
     """Number of INPUT and TRACK terms."""
     trees: int
     """Number of anchors in the calls; a dense column of a bolt counts all its slots."""
+    vanished: int = 0
+    """Number of trees with a message that vanished."""
+    examples: tuple[str, ...] = ()
+    """``anchor:tuple`` of some of these messages."""
 
 
 class Content:
     """The terms of one shard. ``labels`` has the labels of the tracked blocks, by block number.
 
     With ``fail_all`` the content acks and emits nothing: it fails all named trees with this reason.
+    Unless ``unmentioned`` is ``ack``, each message needs a MENTION term, or its tree a FAIL term.
+    The trees of the others fail with the reason ``why_vanished``, or their messages are not acked.
     """
 
     def __init__(
@@ -55,10 +64,14 @@ class Content:
         task: str = "",
         labels: Mapping[int, str] | None = None,
         fail_all: str | None = None,
+        unmentioned: Unmentioned = "ack",
+        why_vanished: str = "",
     ) -> None:
         self._shard, self._shards = shard, shards
         self._task, self._labels = task, labels or {}
         self._fail_all = fail_all
+        self._unmentioned, self._why_vanished = unmentioned, why_vanished
+        self._vanished: Pairs = np.empty(0, np.int64), np.empty(0, np.int64)
         self._inputs, self._tracked = Merged(), Merged()
         self._terms = {Kind.INPUT: 0, Kind.TRACK: 0}
         self._rows: dict[Kind, list[Packed]] = {}
@@ -82,11 +95,11 @@ class Content:
         """Return the calls of the shard.
 
         Raises InvalidBatchError for a source id that occurs twice, and for one that the scripts
-        would refuse. Raises DuplicateMessageError for a child that occurs twice, and for a child
-        whose input is not in this batch.
+        would refuse. Raises DuplicateMessageError for a child that occurs twice, and for a child or
+        a mention whose input is not in this batch.
         """
         if self._fail_all is None:
-            self._add_children()
+            self._make_whole()
         parts = [
             *self._track_loose(),
             *(Part(self._shard, call) for call in calls(self._track_blocks())),
@@ -97,38 +110,53 @@ class Content:
         for part in parts:
             digest.update(part.rows.digest.encode())
         trees = sum(_trees(part) for part in parts)
+        lost = zip(*(column[:EXAMPLES].tolist() for column in self._vanished), strict=True)
         return Sealed(
-            self._shard, tuple(parts), digest.hexdigest(), sum(self._terms.values()), trees
+            self._shard,
+            tuple(parts),
+            digest.hexdigest(),
+            sum(self._terms.values()),
+            trees,
+            len(self._vanished[0]),
+            tuple(f"{anchor}:{id_}" for anchor, id_ in lost),
         )
 
-    def _add_children(self) -> None:
-        rows = self._rows.get(Kind.CHILD, [])
-        if not rows:
-            return
-        anchors, ids = _column(row.anchors for row in rows), _column(row.deltas for row in rows)
-        _check_distinct(anchors, ids)
-        self._check_inputs(anchors)
-        self._inputs.add(anchors, ids)
+    def _make_whole(self) -> None:
+        """Add the children to the inputs, after all checks of the inputs alone."""
+        children, mentions = self._pairs(Kind.CHILD), self._pairs(Kind.MENTION)
+        _check_distinct(*children)
+        self._check_inputs(np.concatenate([children[0], mentions[0]]))
+        if self._unmentioned != "ack":
+            anchors, ids = vanished(self._inputs, mentions, children)
+            failed = _column(row.anchors for row in self._rows.get(Kind.FAIL, []))
+            others = np.isin(anchors, failed, invert=True)
+            self._vanished = anchors[others], ids[others]
+        if self._unmentioned == "leave":
+            self._inputs.add(*self._vanished)  # takes them away
+        self._inputs.add(*children)
+
+    def _pairs(self, kind: Kind) -> Pairs:
+        rows = self._rows.get(kind, [])
+        return _column(row.anchors for row in rows), _column(row.deltas for row in rows)
 
     def _check_inputs(self, anchors: Ints) -> None:
-        """Raise DuplicateMessageError unless each child's tree has an input in this batch.
+        """Raise DuplicateMessageError unless each of these trees has an input in this batch.
 
         Without an input, the tree may already be complete, and Redis may have sent its ack.
         """
-        children = np.unique(anchors)
+        named = np.unique(anchors)
         ones, deltas = self._inputs.loose_arrays()
-        lost = np.setdiff1d(children[children <= ANCHOR_MAX], ones[deltas != 0], assume_unique=True)
-        in_blocks = children[children > ANCHOR_MAX]
+        lost = np.setdiff1d(named[named <= ANCHOR_MAX], ones[deltas != 0], assume_unique=True)
+        in_blocks = named[named > ANCHOR_MAX]
         starts = np.flatnonzero(np.diff(in_blocks >> 12)) + 1
         for some in np.split(in_blocks, starts) if len(in_blocks) else ():
             slots = self._inputs.slots(int(some[0]) >> 12 & BLOCK_MAX)
             lost = np.concatenate([lost, some[slots[some & 0xFFF] == 0]])
         if len(lost):
             raise DuplicateMessageError(
-                f"{len(lost)} trees get children, but no input of these trees is acked in this "
-                f"batch (anchor {lost[0]}): emit from rows of this batch's df, with the anchor and "
-                "tuple that they came with, and ack these rows, too. Or an input occurs twice, and "
-                "cancels"
+                f"{len(lost)} trees get children or acks, but no input of these trees is in this "
+                f"batch (anchor {lost[0]}): emit from, and ack, rows of this batch's df, with the "
+                "anchor and tuple that they came with. Or an input occurs twice, and cancels"
             )
 
     def _track_loose(self) -> Iterator[Part]:
@@ -214,6 +242,8 @@ class Content:
                 text = why.decode(errors="replace")
                 if not known or (text and text < known):
                     failed[anchor] = text
+        if self._unmentioned == "fail":
+            failed |= dict.fromkeys(self._vanished[0].tolist(), self._why_vanished)
         # Sorted, because their order decides where the rows are cut into calls.
         failed = dict(sorted(failed.items()))
         if self._fail_all is not None:

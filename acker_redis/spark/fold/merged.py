@@ -36,6 +36,23 @@ class Merged:
         for block, slots, column in fold.blocks():
             self.add_block(block, slots, column)
 
+    def without(self, anchors: Ints, deltas: Ints) -> tuple[Ints, Ints]:
+        """Return the terms that are left when these are taken away: ascending anchors, and deltas.
+
+        A term is taken away by another XOR. Anchors whose delta becomes 0 are left out.
+        """
+        left = Merged()
+        left._loose = list(self._loose)
+        left._blocks = {block: list(columns) for block, columns in self._blocks.items()}
+        left.add(anchors, deltas)
+        ones, others = left.loose_arrays()
+        found = [(ones[others != 0], others[others != 0])]
+        for block in sorted(left._blocks):
+            row = left.slots(block)
+            slots = np.flatnonzero(row)
+            found.append((1 << 62 | block << 12 | slots, row[slots].byteswap()))
+        return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
+
     def loose_arrays(self) -> tuple[Ints, Ints]:
         """Return the loose anchors, ascending and distinct, and their deltas."""
         if len(self._loose) > 1:

@@ -4,6 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+EXAMPLES = 3
+"""Maximum number of vanished messages that a report names."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
@@ -15,6 +18,8 @@ class ShardReport:
     tracked: int
     acked: int
     failed: int
+    vanished: int
+    examples: tuple[str, ...]
     rejected: tuple[int, ...]
     """Anchors of loose trees."""
     rejected_blocks: tuple[int, ...]
@@ -31,7 +36,7 @@ class ShardReport:
     def from_json(cls, text: str) -> "ShardReport":
         """Return the report that :meth:`to_json` wrote."""
         fields = json.loads(text)
-        for name in ("rejected", "rejected_blocks"):
+        for name in ("examples", "rejected", "rejected_blocks"):
             fields[name] = tuple(fields[name])
         return cls(**fields)
 
@@ -51,7 +56,7 @@ class Report:
     mode: str
     """``driver`` or ``executors``: where the batch was folded and sent."""
     messages: int
-    """Messages that were processed or tracked."""
+    """Messages of the batch, or records that were to be tracked."""
     trees: int
     """Trees that the calls name; a dense column of a bolt counts all slots of its block."""
     tracked: int
@@ -75,6 +80,12 @@ class Report:
     ms: int
     """Milliseconds of folding and applying, including Spark's evaluation of rows that were not
     evaluated before."""
+    vanished: int = 0
+    """Trees with a message that vanished: nothing was emitted from it, and it was neither acked nor
+    failed. With ``unmentioned='fail'`` these trees count in ``failed``, too."""
+    examples: tuple[str, ...] = ()
+    """``anchor:tuple`` of up to three messages that vanished. If several of one tree did, ``tuple``
+    is the XOR of their ids."""
     changed: bool = False
     """Whether the batch came back with other content, so that its trees were failed."""
 
@@ -106,5 +117,7 @@ def combine(
         bytes=sum(each.bytes for each in shards),
         waited_ms=waited_ms,
         ms=ms,
+        vanished=sum(each.vanished for each in shards),
+        examples=tuple(example for each in shards for example in each.examples)[:EXAMPLES],
         changed=changed,
     )

@@ -12,6 +12,8 @@ INPUT      the message was processed: its id, perhaps XOR
            the ids of its children
 CHILD      a message of this batch caused another: the id of
            the new message
+MENTION    the job has processed a message of this batch, or
+           emitted from it: the message's id
 FAIL       the tree fails                                     why the tree fails
 TOUCH      the tree needs more time
 TRACK      a source tracks the tree: the XOR of the ids of    source id of a loose tree
@@ -20,8 +22,8 @@ TRACK      a source tracks the tree: the XOR of the ids of    source id of a loo
 
 ERROR is not a term: it carries an error of the batch to each shard.
 
-INPUT terms are folded at once, because XOR gives the same result in any order. CHILD terms are kept
-as single ids: two equal ids must be found when all children of a shard are together.
+INPUT terms are folded at once, because XOR gives the same result in any order. CHILD and MENTION
+terms are kept as single ids: equal ids must be found when all terms of a shard are together.
 """
 
 from collections.abc import Iterator
@@ -61,6 +63,7 @@ class Kind(IntEnum):
     TOUCH = 3
     TRACK = 4
     ERROR = 5
+    MENTION = 6
 
 
 @dataclass(frozen=True, slots=True)

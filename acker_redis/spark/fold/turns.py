@@ -180,6 +180,8 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
         tracked=sum(reply.tracked for reply in replies),
         acked=sum(reply.acked for reply in replies),
         failed=sum(reply.failed for reply in replies),
+        vanished=sealed.vanished,
+        examples=sealed.examples,
         rejected=tuple(rejected),
         rejected_blocks=tuple(blocks),
         calls=len(replies),

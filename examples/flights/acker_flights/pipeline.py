@@ -112,8 +112,8 @@ def start(
         to_weather.read_stream(spark, FLIGHT_MESSAGE),
         BoltWriter(acker, with_weather(spark), {"delays": weather_delays}),
     )
-    # A row that a bolt filters out is acked. These rows are filtered before the bolt, so their
-    # messages are never acked.
+    # A bolt that drops rows fails their trees at once. These rows are lost before the batch, so
+    # nothing but the expiry of their trees can show it.
     known = to_plane.read_stream(spark, FLIGHT_MESSAGE).where("tailnum IS NOT NULL")
     begin("plane", known, BoltWriter(acker, with_plane, {"delays": plane_delays}))
     both = weather_delays.read_stream(spark, DELAY_MESSAGE)
@@ -190,4 +190,5 @@ class DelaysWriter:
                 sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")),
                 self._table,
             )
+            b.ack()
         self.last_report = b.report

@@ -109,7 +109,7 @@ def _last(case: Case, spark: SparkSession, query_id: str | None) -> Job:
     acker, queue = case.acker(spark), case.queue("done")
 
     def job(df: DataFrame, batch_id: int) -> None:
-        with acker.batch(df, batch_id, query_id=query_id) as b:
+        with acker.batch(df, batch_id, query_id=query_id, unmentioned="leave") as b:
             done = b.df.where("i % 10 <> 6 or k = 0")
             b.write(done.coalesce(1), queue)
             b.ack(done)

@@ -63,7 +63,7 @@ def test_each_writer_and_source_gives_each_record_its_verdict(
         why = F.when(F.col("source_id") == "bad", F.lit("it is bad"))
         return df.where("source_id <> 'filtered'").withColumn("why", why)
 
-    bolt = BoltWriter(acker, check, {"checked": passed})
+    bolt = BoltWriter(acker, check, {"checked": passed}, unmentioned="ack")
     run(tracked.read_stream(spark, MESSAGE).writeStream.foreachBatch(bolt), tmp_path / "bolt")
 
     def hand_on(df: DataFrame, batch_id: int) -> None:

@@ -1,0 +1,188 @@
+"""The terms of a bolt's micro-batch, collected while its ``with`` block runs.
+
+Each message of the batch is acked when the block ends, also if the job has dropped its row. So the
+job must mention each message: by a row that is emitted from it, by :meth:`BoltTerms.ack`, or by the
+failure of its tree. ``fold/vanished.py`` finds the others. A job that acks all messages by one call
+needs no mentions, and none are collected.
+"""
+
+import logging
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.types import ArrayType, LongType
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.spark.fold.apply import Job, Terms
+from acker_redis.spark.fold.report import Report
+from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.fold.vanished import Unmentioned
+from acker_redis.spark.given import Given
+from acker_redis.spark.names import need_ids
+
+log = logging.getLogger(__name__)
+
+_CHILDREN, _PARENT, _PAIR, _TWICE, _WHY = (
+    f"_acker_{name}" for name in ("children", "parent", "pair", "twice", "why")
+)
+
+
+class BoltTerms:
+    """The terms that a job has collected so far."""
+
+    def __init__(self, given: Given, unmentioned: Unmentioned) -> None:
+        self._given, self._names = given, given.application.names
+        self._unmentioned = unmentioned
+        self._terms: list[Terms] = []
+        self._inputs: DataFrame | None = None
+        self._all_acked = self._unanchored = False
+
+    @property
+    def used(self) -> bool:
+        """Whether the job has called anything."""
+        return self._all_acked or bool(self._terms)
+
+    def with_parents(self, df: DataFrame) -> DataFrame:
+        """Return rows that keep the ids of the messages that they came from, for :meth:`emit`."""
+        if self._unmentioned == "ack":
+            return df
+        many = need_ids(df, self._names)
+        return df.withColumn(_PARENT, F.col(self._names.anchors if many else self._names.tuple))
+
+    def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
+        """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""
+        rows = out.drop(_PARENT)
+        if _PARENT not in out.columns:
+            self._add(Kind.CHILD, rows, unanchored)
+        elif need_ids(rows, self._names):
+            self._add(Kind.CHILD, rows, unanchored)
+            parents = out.select(F.col(_PARENT).alias(self._names.anchors))
+            self._add(Kind.MENTION, parents, unanchored)
+        else:
+            self._add(Kind.CHILD, out, unanchored, parent=_PARENT)
+        return rows
+
+    def ack(self, df: DataFrame | None, children: str | Column | None, unanchored: bool) -> None:
+        """Mention the messages of these rows, or all messages of the batch; add their children."""
+        self._unanchored |= unanchored
+        everything = df is None or self._given.is_whole(df)
+        rows = df
+        if children is not None:
+            rows = self._given.frozen() if df is None else df
+            if need_ids(rows, self._names):
+                raise InvalidBatchError(
+                    "children= does not support messages of many trees: use emit()"
+                )
+            rows = self._given.freeze(rows.withColumn(_CHILDREN, _ids_of(rows, children)))
+            anchor = F.col(self._names.anchor).alias("anchor")
+            pairs = rows.select(anchor, F.explode(_CHILDREN).alias("delta"))
+            pairs = pairs.where("anchor IS NOT NULL") if unanchored else pairs
+            self._terms.append(Terms(Kind.CHILD, pairs))
+        if everything:
+            self._all_acked = True
+            self._inputs = rows if children is not None else self._inputs
+        elif rows is not None:
+            self._add(Kind.MENTION, rows, unanchored)
+
+    def fail(self, df: DataFrame, why: str | Column) -> None:
+        """Fail the trees of these rows."""
+        words = F.lit(why) if isinstance(why, str) else why
+        pairs = self._pairs(df.withColumn(_WHY, words.cast("string")), False, text=_WHY)
+        self._terms.append(Terms(Kind.FAIL, pairs.select("anchor", "text")))
+
+    def touch(self, df: DataFrame) -> None:
+        """Reset the timeout of the trees of these rows."""
+        self._terms.append(Terms(Kind.TOUCH, self._pairs(df, False).select("anchor")))
+
+    def finish(self) -> tuple[Job, list[Terms]]:
+        """Return the settings of the batch, and all its terms, when the job has ended."""
+        every = self._all_acked or self._unmentioned == "ack"
+        if self._all_acked:
+            rows = self._given.rows if self._inputs is None else self._inputs
+        else:
+            rows = self._given.frozen()
+        inputs = Terms(Kind.INPUT, self._pairs(rows, self._unanchored))
+        terms = [each for each in self._terms if not (every and each.kind is Kind.MENTION)]
+        if every:
+            terms = [Terms(each.kind, each.df.drop("parent")) for each in terms]
+            return self._given.job(), [*terms, inputs]
+        why = f"vanished in batch {self._given.batch_id} of query {self._given.name}"
+        if all(each.kind is Kind.TOUCH for each in terms):
+            why = f"{why}: the job calls neither emit(), ack() nor fail()"
+        job = replace(self._given.job(), unmentioned=self._unmentioned, why_vanished=why)
+        return job, [*terms, inputs]
+
+    def warn(self, report: Report) -> None:
+        """Log the messages that vanished."""
+        log.warning(
+            "%s: in batch %d of query %s messages of %d trees vanished: nothing was emitted from "
+            "them, and they were neither acked nor failed. Their trees %s. The first messages, as "
+            "anchor:tuple: %s. If rows are left out on purpose, ack them: b.ack(rows)",
+            self._given.application.namespace,
+            report.batch_id,
+            self._given.name,
+            report.vanished,
+            "fail" if self._unmentioned == "fail" else "will expire",
+            ", ".join(report.examples),
+        )
+
+    def delivered_twice(self, terms: list[Terms]) -> DataFrame:
+        """Return the anchors of messages that are in this batch more than once.
+
+        A queue that delivers at least once may deliver a message twice.
+        """
+        inputs = [each.df.select("anchor", "delta") for each in terms if each.kind is Kind.INPUT]
+        counts = reduce(DataFrame.unionAll, inputs).groupBy("anchor", "delta").count()
+        twice = counts.where("count > 1").selectExpr(f"anchor AS {_TWICE}").distinct()
+        return self._given.freeze(twice)
+
+    def without(self, terms: list[Terms], twice: DataFrame) -> list[Terms]:
+        """Return the terms without those of these trees, and with a failure of each of them.
+
+        A message that was processed twice has emitted its children twice.
+        """
+        log.warning(
+            "%s: batch %d has messages that were delivered twice; their trees are failed",
+            self._given.application.namespace,
+            self._given.batch_id,
+        )
+        same = F.col("anchor") == F.col(_TWICE)
+        others = [Terms(each.kind, each.df.join(twice, same, "left_anti")) for each in terms]
+        why = F.lit("a message was delivered twice in one batch").alias("text")
+        return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
+
+    def _add(self, kind: Kind, rows: DataFrame, unanchored: bool, **more: str) -> None:
+        self._terms.append(Terms(kind, self._pairs(rows, unanchored, **more)))
+
+    def _pairs(self, df: DataFrame, unanchored: bool, **more: str) -> DataFrame:
+        """Return rows (anchor, delta, ..), one for each tree that a message belongs to.
+
+        ``more`` are further columns, by their names in the result.
+        """
+        others = [f"{column} AS {name}" for name, column in more.items()]
+        if need_ids(df, self._names):
+            # The outer variant keeps messages without a tree, which are an error unless allowed.
+            explode = "explode" if unanchored else "explode_outer"
+            pairs = df.selectExpr(f"{explode}(`{self._names.anchors}`) AS {_PAIR}", *others)
+            ids = [f"{_PAIR}.anchor AS anchor", f"{_PAIR}.tuple AS delta"]
+            found = pairs.selectExpr(*ids, *more)
+        else:
+            ids = [f"`{self._names.anchor}` AS anchor", f"`{self._names.tuple}` AS delta"]
+            found = df.selectExpr(*ids, *others)
+        return found.where("anchor IS NOT NULL OR delta IS NOT NULL") if unanchored else found
+
+
+def _ids_of(df: DataFrame, children: str | Column) -> Column:
+    """Return the children as ARRAY<BIGINT>, without nulls and zeros."""
+    column = F.col(children) if isinstance(children, str) else children
+    kind = df.select(column.alias("c")).schema["c"].dataType
+    if isinstance(kind, LongType):
+        column = F.array(column)
+    elif not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
+        raise InvalidBatchError(
+            f"children must be bigint or array<bigint>, not {kind.simpleString()}: make them with "
+            "acker.ids.tuple_id()"
+        )
+    return F.filter(column, lambda id_: id_ != 0)

@@ -260,8 +260,8 @@ def test_bases_are_pinned_and_images_are_not_run_by_root() -> None:
 
 def test_extras_that_are_installed_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = re.findall(r"\.whl\)\[([\w,]+)\]", DOCKERFILE)
-    assert found == ["cli,api", "cli,spark"]
+    found = re.findall(r"\.whl\)\[([\w,-]+)\]", DOCKERFILE)
+    assert found == ["cli,api", "cli,spark-local"]
     extras = {extra for each in found for extra in each.split(",")}
     assert extras <= set(project["optional-dependencies"])
     # Packages of the extra demo besides Spark.

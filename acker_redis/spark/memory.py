@@ -184,6 +184,5 @@ class Memory:
             self._messages[report.query_id] = report.messages
             if run_id:
                 self._applied[report.query_id] = (run_id, report.batch_id)
-        trouble = report.rejected or report.changed or report.vanished
-        level = logging.WARNING if trouble else logging.INFO
+        level = logging.WARNING if report.rejected or report.changed else logging.INFO
         log.log(level, "%s: %s", self.application.namespace, report)

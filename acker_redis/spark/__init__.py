@@ -22,6 +22,8 @@ from acker_redis.spark.lost_rows import explain
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
+from acker_redis.spark.replays.attempts import with_attempt
+from acker_redis.spark.replays.writer import ReplayWriter
 from acker_redis.spark.streams.formats import register
 from acker_redis.spark.streams.outcome_batches import OutcomeBatches
 from acker_redis.spark.streams.outcome_frames import read_outcomes
@@ -40,6 +42,7 @@ __all__ = [
     "Names",
     "OutcomeBatches",
     "Queue",
+    "ReplayWriter",
     "Report",
     "TrackWriter",
     "anchors_of",
@@ -51,4 +54,5 @@ __all__ = [
     "read_outcomes",
     "register",
     "source_id",
+    "with_attempt",
 ]

@@ -30,7 +30,7 @@ from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.queries import described
 from acker_redis.spark.streams.queue import Queue
-from acker_redis.spark.tracking import Tracking
+from acker_redis.spark.tracking import Tracking, check_key
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class MicroBatch:
         names = [edges] if isinstance(edges, str) else list(edges)
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
-        columns = [key] if isinstance(key, str | Column) else list(key)
+        columns = check_key(key, source_id, self._application.ledger)
         tracking = Tracking(self._given, source, names, attempt, columns)
         with self._described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)

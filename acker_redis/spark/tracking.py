@@ -59,12 +59,6 @@ class Tracking:
     def run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
         """Track the rows; return the messages of the trees that were not rejected, and a report."""
         self._check(df)
-        if self._key and (isinstance(source_id, Counted) or self._batch.application.ledger):
-            raise ConfigError(
-                "key= needs a STRING source id, and an Acker without a ledger: a tree in a block "
-                "belongs to one batch, so rows of one source id in two batches would be two trees "
-                "without a conflict"
-            )
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
         elif ledger := self._batch.application.ledger:
@@ -225,6 +219,22 @@ class Tracking:
                     f"column {name} exists already, and track() adds it: drop it first, or choose "
                     "another name for the added column: Acker(.., names=Names(..))"
                 )
+
+
+def check_key(
+    key: str | Column | Sequence[str | Column],
+    source_id: str | Column | Counted,
+    ledger: Ledger | None,
+) -> list[str | Column]:
+    """Return the columns of the key. Raise ConfigError if they need trees in blocks."""
+    columns = [key] if isinstance(key, str | Column) else list(key)
+    if columns and (isinstance(source_id, Counted) or ledger):
+        raise ConfigError(
+            "key= needs a STRING source id, and an Acker without a ledger: a tree in a block "
+            "belongs to one batch, so rows of one source id in two batches would be two trees "
+            "without a conflict"
+        )
+    return columns
 
 
 def _merged(rows: DataFrame) -> DataFrame:

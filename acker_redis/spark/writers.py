@@ -20,8 +20,10 @@ from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.functions import Counted
 from acker_redis.spark.memory import check_unmentioned
+from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import optional_why
 from acker_redis.spark.streams.queue import Queue, check_queues
+from acker_redis.spark.tracking import check_key
 
 
 class TrackWriter:
@@ -40,7 +42,8 @@ class TrackWriter:
         query_id: As in :meth:`Acker.batch`.
 
     Raises:
-        ConfigError: There is no queue, two edges share one, or a queue has no ``replace()``.
+        ConfigError: There is no queue, two edges share one, a queue has no ``replace()``; or there
+            is a ``key`` for numbered records or beside a ledger.
 
     Examples:
         >>> writer = TrackWriter(acker, "shop", {"price": queue}, source_id="order_id")
@@ -66,7 +69,7 @@ class TrackWriter:
         self._source = source
         self._queues = dict(queues)
         self._source_id = source_id
-        self._key = key
+        self._key = check_key(key, source_id, acker.application.ledger)
         self._attempt = attempt
         self._query_id = query_id
         self.last_report: Report | None = None
@@ -88,10 +91,18 @@ class TrackWriter:
                 attempt=self._attempt,
             )
         self.last_report = b.report
-        edge_column = self._acker.application.names.edge
-        for edge, queue in self._queues.items():
-            mine = messages.where(F.col(edge_column) == edge).drop(edge_column)
-            b.hand_on(mine, queue)
+        hand_on(b, messages, self._queues, self._acker.application.names.edge)
+
+
+def hand_on(
+    batch: MicroBatch, messages: DataFrame, queues: Mapping[str, Queue], column: str
+) -> None:
+    """Write the messages that ``track`` returned to the queues of their edges.
+
+    ``column`` is the name of the column of edges, which is not written.
+    """
+    for edge, queue in queues.items():
+        batch.hand_on(messages.where(F.col(column) == edge).drop(column), queue)
 
 
 class BoltWriter:

@@ -50,7 +50,7 @@ def run(work: Path, url: str) -> int:
     with Acker.from_url(url, "orders") as acker:
         acker.create(AckerConfig(tick_ms=60_000))
         with Rotator([acker]), jobs(work, url) as running:
-            disturb(work, url, running)
+            disturb(work, acker, url, running)
         counters = acker.status().counters
     priced = table(work, "priced")
     given_up = table(work, "given_up")
@@ -65,14 +65,16 @@ def run(work: Path, url: str) -> int:
     return 0 if right else 1
 
 
-def disturb(work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]") -> None:
+def disturb(
+    work: Path, acker: Acker, url: str, running: "dict[str, subprocess.Popen[bytes]]"
+) -> None:
     """Kill a job, change the prices, and wait until every order has an outcome."""
     wait("a batch of prices", running, lambda: rows(work, "priced") > 0)
     print("killing job B, price.py, and starting it again")
     running["price"].kill()
     running["price"].wait()
     running["price"] = start("price", work, url)
-    wait("nacks", running, lambda: rows(work, "nacks") > 0)
+    wait("nacks", running, lambda: acker.status().counters["failed"] > 0)
     print("no price for pears: pears get a price")
     write_prices(work, {"apple": 0.5, "plum": 0.25, "pear": 0.75})
     total = DAYS * ORDERS

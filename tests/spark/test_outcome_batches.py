@@ -107,7 +107,7 @@ def test_each_verdict_is_in_one_batch_and_taken_by_the_next(
     assert backlog(acker.client) == 0
     acked(acker.client, "d")
     batches.call(clock, 7)
-    assert batches.seen == [(0, ["a", "b"]), (1, ["c"]), (7, ["d"])]
+    assert batches.seen == [(0, ["a", "b"]), (1, ["c"]), (2, []), (7, ["d"])]
 
 
 def test_batch_that_runs_again_has_the_same_verdicts(
@@ -179,7 +179,7 @@ def test_new_number_of_shards_is_noticed(
     reshard(acker.client, 2)
     acked(acker.client, "aa", "ba")
     batches.call(spark.range(1), 1)
-    assert batches.seen == [(1, ["aa", "ba"])]
+    assert batches.seen == [(0, []), (1, ["aa", "ba"])]
 
 
 def test_clock_of_a_streaming_query(

@@ -35,7 +35,7 @@ class OutcomeBatches:
         acker: The acker of the application. With ``mode="driver"`` the driver reads the verdicts,
             otherwise the executors.
         source: The name under which the trees were tracked.
-        process: ``process(verdicts, batch_id)``, the function of your ``foreachBatch``. It is not
+        process: ``process(verdicts, batch_id)``, the function of your ``foreachBatch``. It is also
             called for a batch without verdicts.
         folder: A directory of this query, on a file system with atomic rename that every driver of
             the query sees. A query with a new checkpoint needs a new folder.
@@ -86,9 +86,7 @@ class OutcomeBatches:
 
         """
         ids = self._planned(batch_id).ids
-        if not ids:
-            return
-        edges = streams_of(self._options).edges()
+        edges = streams_of(self._options).edges() if ids else ()
         parts = [Listed(shard, its, edges) for shard, its in ids.items()]
         self._process(frame(df.sparkSession, self._options, parts, self._mode), batch_id)
 

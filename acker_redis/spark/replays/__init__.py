@@ -1,0 +1,4 @@
+"""Replays of nacked records: which attempt has failed, which nacks wait, and the writer.
+
+Begin with ``writer.py``.
+"""

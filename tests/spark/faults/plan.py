@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.terms import Packer
+from acker_redis.spark.replays import waiting
 from acker_redis.spark.streams.queue import FileQueue
 from acker_redis.sync.client import Acker
 from tests.waiting import LIMIT, wait_until
@@ -67,7 +68,8 @@ def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
 
     ``where``: ``pack`` (before terms are packed), ``standing`` (after the lane was read), ``send``
     (before a call is sent), ``sent`` (after a call was applied, before the caller has its reply),
-    ``write`` and ``written`` (before and after a batch of a queue is written).
+    ``write`` and ``written`` (before and after a batch of a queue is written), ``planned`` (after
+    a plan of replays was saved), ``forget`` (before the plan of a finished batch is deleted).
 
     ``what``: ``throw``, ``kill`` (this process), ``kill-executor`` (the JVM of this worker),
     ``kill-driver`` (all of process group ``group``), ``wait`` (until :meth:`Fault.go`).
@@ -85,6 +87,8 @@ def install() -> None:
     lanes.standing = _after(lanes.standing, "standing")
     Packer.add = _before(Packer.add, "pack")  # type: ignore[method-assign]
     Acker.apply_part = _after(_before(Acker.apply_part, "send"), "sent")  # type: ignore[method-assign]
+    waiting._save = _after(waiting._save, "planned")
+    waiting.Waiting._forget = _before(waiting.Waiting._forget, "forget")  # type: ignore[method-assign]
     for name in ("write", "replace"):
         setattr(FileQueue, name, _after(_before(getattr(FileQueue, name), "write"), "written"))
 

@@ -1,4 +1,7 @@
-"""The writers, ``explain`` and verdicts on other versions of Spark, in their own environments."""
+"""The writers, ``explain`` and verdicts on other versions of Spark, in their own environments.
+
+An environment takes minutes to make, so only that of the oldest version is in the full tier.
+"""
 
 import re
 import sys
@@ -18,10 +21,10 @@ from tests.spark.versions.environments import python_of
 
 __all__ = ["java", "make_case"]
 later = pytest.mark.nightly
-VERSIONS = ["3.5", "4.0", *(pytest.param(version, marks=later) for version in ("4.1", "4.2"))]
+VERSIONS = ["3.5", *(pytest.param(each, marks=later) for each in ("4.0", "4.1", "4.2", "4.3"))]
 
 
-@pytest.fixture(scope="module", params=[*VERSIONS, pytest.param("4.3", marks=later)])
+@pytest.fixture(scope="module", params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
     """Return the version of the stage; the newest is that of these tests."""
     found: str = request.param

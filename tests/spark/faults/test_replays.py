@@ -23,7 +23,7 @@ Kill = tuple[str, int]
 KILLS: dict[str, list[Kill]] = {
     # (where, at which call) each driver is killed. A batch writes its nacks, its records, its
     # messages and its dead letters; a batch that runs again does not write its records.
-    "few": [("planned", 1), ("sent", 1), ("write", 3), ("forget", 1)],
+    "few": [("sent", 1), ("forget", 1)],
     "many": [
         ("write", 1),
         ("written", 1),
@@ -88,13 +88,14 @@ def test_killed_replays_give_each_attempt_once(
 ) -> None:
     case, client = make_case(1, "loose")
     left, killed = list(KILLS[kills]), []
-    with Stage(tmp_path / "stage") as stage:
-        stage.run(track, case)
-    bolt(case, client, first=True)
-    runs = 0
-    while runs < 3:
-        # The third run finds nothing to do.
+    tracked, runs = False, 0
+    while runs < 2:
+        # The second run finds nothing to do, and forgets what the first has done.
         with Stage(tmp_path / "stage") as stage:
+            if not tracked:
+                stage.run(track, case)
+                bolt(case, client, first=True)
+                tracked = True
             fault = stage.plan(*left[0], "kill-driver") if left else None
             with contextlib.suppress(EOFError):
                 stage.run(replay, case)

@@ -28,6 +28,7 @@ from acker_redis.spark.streams.formats import register
 from acker_redis.spark.streams.outcome_batches import OutcomeBatches
 from acker_redis.spark.streams.outcome_frames import read_outcomes
 from acker_redis.spark.streams.queue import FileQueue, Queue
+from acker_redis.spark.streams.sql_table import SqlTable
 from acker_redis.spark.writers import BoltWriter, TrackWriter
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Queue",
     "ReplayWriter",
     "Report",
+    "SqlTable",
     "TrackWriter",
     "anchors_of",
     "collect_anchors",

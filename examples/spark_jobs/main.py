@@ -49,7 +49,7 @@ def run(work: Path, url: str) -> int:
     write_prices(work, {"apple": 0.5, "plum": 0.25})
     with Acker.from_url(url, "orders") as acker:
         # A message must not expire while it waits for a job that starts: it would be priced twice.
-        acker.create(AckerConfig(tick_ms=600_000))
+        acker.create(AckerConfig.for_profile("spark"))
         with Rotator([acker]), jobs(work, url) as running:
             disturb(work, acker, url, running)
         counters = acker.status().counters

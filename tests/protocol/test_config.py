@@ -45,7 +45,7 @@ def test_values_out_of_range_are_refused(field: str, value: object, words: str) 
     assert field.removesuffix("s") in str(caught.value)
 
 
-def test_a_profile_sets_what_is_not_given() -> None:
+def test_settings_that_are_given_replace_those_of_a_profile() -> None:
     assert AckerConfig.for_profile("service") == AckerConfig()
     spark = AckerConfig.for_profile("spark", high_water=7, shards=2)
     assert (spark.tick_ms, spark.high_water, spark.shards) == (600_000, 7, 2)

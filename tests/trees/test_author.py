@@ -1,7 +1,7 @@
 """An author of data knows the code, the names and all ids, but not the salt of the namespace.
 
-Ids are derived from keys, which are data. Whoever can compute the ids can choose keys whose ids
-cancel. The keys below were found by the four-list algorithm of Wagner (A generalized birthday
+Ids are derived from keys, which are data. An author who can compute the ids can choose keys whose
+ids cancel. The keys below were found by the four-list algorithm of Wagner (A generalized birthday
 problem, CRYPTO 2002) among a million order numbers, in twelve seconds.
 """
 

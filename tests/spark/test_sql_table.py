@@ -58,7 +58,7 @@ def messages(spark: SparkSession, acker: Acker) -> DataFrame:
     return sent
 
 
-def test_last_job_acks_what_was_written(
+def test_last_job_acks_the_rows_that_it_has_written(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, shop: Shop
 ) -> None:
     """The inner join drops a row: its tree fails, and only the others are acked."""

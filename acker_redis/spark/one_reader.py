@@ -1,6 +1,6 @@
-"""An advisory lock on a file: one stream reader per task in a Spark application.
+"""An advisory lock on a file: one stream reader per source in a Spark application.
 
-A stream reader deletes the verdicts that it has read. Two readers of one task (the two sides of a
+A stream reader deletes the verdicts that it has read. Two readers of one source (the two sides of a
 self-join, or two queries) would delete entries that the other reader has planned and not yet read.
 Spark starts a process for each stream reader from the JVM of the driver, and ends the process with
 the query. The lock ends with the process, even if it is killed. The lock does not see readers in
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class OneReader:
-    """The lock of one task; :meth:`hold` takes it."""
+    """The lock of one source; :meth:`hold` takes it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OneReader:
                 if time.monotonic() >= end:
                     os.close(found)
                     raise ConfigError(
-                        f"there are two readers of task {self._what} in this Spark application: "
+                        f"there are two readers of source {self._what} in this Spark application: "
                         "each would take verdicts of the other. A self-join has two readers, and "
                         "so have two queries. Read the stream once, and use it twice in one "
                         "foreachBatch"

@@ -30,7 +30,7 @@ def test_a_second_reader_is_refused_until_the_first_has_stopped(tmp_path: Path) 
     first, second = reader(tmp_path), reader(tmp_path)
     first.hold()
     first.hold()
-    with pytest.raises(ConfigError, match="two readers of task shop of namespace orders"):
+    with pytest.raises(ConfigError, match="two readers of source shop of namespace orders"):
         second.hold()
     reader(tmp_path, "other").hold()
     first.release()

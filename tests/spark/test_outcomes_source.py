@@ -143,7 +143,7 @@ def test_loose_verdicts_of_every_kind(acker: Acker) -> None:
         (1, [], "idle"),
     ]
     assert [r["idle_ms"] is None for r in rows] == [True, True, True, True, False]
-    assert {(r["namespace"], r["task"]) for r in rows} == {(acker.namespace, TASK)}
+    assert {(r["namespace"], r["source"]) for r in rows} == {(acker.namespace, TASK)}
     assert [int(r["at"].timestamp() * 1000) for r in rows] == [int(i[:-2]) for i in ids(acker)]
     assert all(r["age_ms"] >= 0 for r in rows)
 
@@ -889,7 +889,7 @@ def test_two_readers_of_a_task_in_one_application_are_refused(
         df = loader.load()
     writer = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "query"))
     query = writer.start()
-    with pytest.raises(StreamingQueryException, match="two readers of task t of namespace"):
+    with pytest.raises(StreamingQueryException, match="two readers of source t of namespace"):
         query.awaitTermination(300)
     if not join:
         acked(acker, "d")

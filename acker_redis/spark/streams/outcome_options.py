@@ -30,7 +30,7 @@ class OutcomeOptions:
 
     target: Target
     source: str
-    """The task whose verdicts are read."""
+    """The source whose verdicts are read."""
     expand: bool = False
     """Whether acks and touches of a block have one row per tree, too."""
     max_entries: int = 256
@@ -48,12 +48,12 @@ class OutcomeOptions:
         for name in given.keys() - {known.lower() for known in _NAMES}:
             # load(path) adds the option path. Spark uses names like __this itself.
             if name != "path" and not name.startswith("__"):
-                hint = "; the task whose verdicts to read is the option source"
+                hint = "; the source whose verdicts to read is the option source"
                 raise ConfigError(
                     f"option {name}: acker-outcomes has no such option; its options are "
                     f"{', '.join(_NAMES)}{hint if name == 'task' else ''}"
                 )
-        for name, what in (("namespace", "NAMESPACE"), ("source", "TASK")):
+        for name, what in (("namespace", "NAMESPACE"), ("source", "SOURCE")):
             if not given.get(name):
                 raise ConfigError(f"option {name} is missing: .option('{name}', '{what}')")
             check_name(f"{name} (option {name})", given[name])

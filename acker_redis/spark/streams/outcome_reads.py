@@ -88,7 +88,7 @@ def _report(options: OutcomeOptions, shard: int, missing: int, of: int) -> None:
     what = (
         f"{missing} of {of} entries of shard {shard} of {options.target} that this "
         f"micro-batch needs were deleted: another reader took verdicts of "
-        f"{options.source} (a task must have one reader), or the checkpoint was restored "
+        f"{options.source} (a source must have one reader), or the checkpoint was restored "
         "to an older state, or Redis lost data, or the namespace was created again"
     )
     if options.fail_on_data_loss:

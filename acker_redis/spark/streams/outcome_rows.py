@@ -1,4 +1,4 @@
-"""Entries of a task's stream as rows of a table, without the I/O."""
+"""Entries of the stream of a source as rows of a table, without the I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from acker_redis.protocol.outcome import (
 )
 
 SCHEMA = (
-    "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
+    "namespace STRING, source STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
     "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING, "
     "residual BIGINT, edges ARRAY<STRING>, idle_ms BIGINT, cause STRING"
 )
@@ -137,24 +137,24 @@ def _outcome(block: BlockOutcome, verdict: Verdict, reason: str, slot: int) -> O
 
 
 def record_batches(
-    entries: Iterable[Entry], namespace: str, task: str, expand: bool
+    entries: Iterable[Entry], namespace: str, source: str, expand: bool
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches of the rows of entries; hold the rows of one batch in memory."""
     rows: list[OutcomeRow] = []
     for entry in entries:
         rows += rows_of(entry, expand)
         if len(rows) >= BATCH_ROWS:
-            yield _batch(rows, namespace, task)
+            yield _batch(rows, namespace, source)
             rows = []
     if rows:
-        yield _batch(rows, namespace, task)
+        yield _batch(rows, namespace, source)
 
 
-def _batch(rows: list[OutcomeRow], namespace: str, task: str) -> pa.RecordBatch:
+def _batch(rows: list[OutcomeRow], namespace: str, source: str) -> pa.RecordBatch:
     columns: dict[str, Sequence[Any]] = dict(
         zip(OutcomeRow._fields, zip(*rows, strict=True), strict=True)
     )
-    columns |= {"namespace": [namespace] * len(rows), "task": [task] * len(rows)}
+    columns |= {"namespace": [namespace] * len(rows), "source": [source] * len(rows)}
     columns["at"] = [1000 * ms for ms in columns["at_ms"]]
     return pa.RecordBatch.from_arrays(
         [pa.array(columns[field.name], field.type) for field in ARROW_SCHEMA], schema=ARROW_SCHEMA

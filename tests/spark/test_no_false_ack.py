@@ -434,14 +434,14 @@ def test_frozen_rows_are_released_by_the_next_batch(
 def test_partial_write_of_another_driver_is_not_used(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The partial write does not get the name of the batch."""
+    """The partial write does not get the name of the batch, and is removed with its driver."""
     queue = FileQueue(tmp_path)
     half = tmp_path / "_writing-q-000000000000-other"
     half.mkdir()
     (half / "part-0").write_text("half")
     assert queue.write(records(spark, "a", "b"), "q", 0)
     assert {row.sid for row in queue.read(spark, "sid STRING").collect()} == {"a", "b"}
-    assert half.exists()
+    assert not half.exists()
 
 
 def test_write_after_another_driver_is_a_no_op(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """The writers: the acker is applied before the queue is written, and retries are idempotent."""
 
+import errno
+import fcntl
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -382,7 +387,7 @@ def test_a_sink_has_the_rows_of_the_run_that_was_acked(
     ]  # fmt: skip
     assert sorted(map(tuple, table.read(spark, schema).collect())) == [("one", 10), ("two", 2)]
     assert table.read(spark, schema).columns == ["source_id", "price"]
-    assert [each.name for each in table.path.iterdir()] == ["batch-test@last-000000000000"]
+    assert batches(table) == ["batch-test@last-000000000000"]
 
 
 def test_a_sink_keeps_the_rows_of_the_run_that_was_acked(
@@ -535,25 +540,79 @@ def test_query_id_is_required_outside_a_streaming_query(
 # Queues of files, and streaming queries
 
 
+def batches(queue: FileQueue) -> list[str]:
+    """Return all names in the directory of a queue but that of the lock."""
+    return sorted(each.name for each in queue.path.iterdir() if each.name != "_lock")
+
+
 def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The write of a batch also deletes its old partial writes."""
     queue = FileQueue(tmp_path / "q")
-    for name in ("q-000000000001-old", "q-000000000001-new", "r-000000000001-old"):
-        aside = tmp_path / "q" / f"_writing-{name}"
-        aside.mkdir()
-        if name.endswith("old"):
-            os.utime(aside, (0, 0))
     assert queue.write(records(spark, "a", "b"), "q", 0)
     assert not queue.write(records(spark, "c"), "q", 0)
     assert queue.write(records(spark, "d"), "q", 1)
     rows = queue.read(spark, "source_id STRING").collect()
     assert {r.source_id for r in rows} == {"a", "b", "d"}
-    assert sorted(p.name for p in queue.path.iterdir()) == [
-        "_writing-q-000000000001-new",
-        "_writing-r-000000000001-old",
-        "batch-q-000000000000",
-        "batch-q-000000000001",
-    ]
+    assert batches(queue) == ["batch-q-000000000000", "batch-q-000000000001"]
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from acker_redis.spark import FileQueue
+
+class Rows:
+    write = property(lambda self: self)
+
+    def parquet(self, path):
+        Path(path).mkdir()
+        (Path(path) / "half").touch()
+        print("writing", flush=True)
+        time.sleep(600)
+
+FileQueue(sys.argv[1]).replace(Rows(), "other", 5)
+"""
+
+
+def test_next_write_removes_leftovers_of_killed_writes_only(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of any query and batch, as soon as their process is dead, and never before."""
+    queue = FileQueue(tmp_path / "q")
+    (queue.path / "_replaced-_writing-q-000000000007-x").mkdir()
+    command = [sys.executable, "-c", KILLED, str(queue.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout
+            assert running.stdout.readline() == "writing\n"
+            [left] = queue.path.glob("_writing-other-*")
+            assert not list(queue.path.glob("_replaced-*")), "the other process removed it"
+            queue.write(records(spark, "a"), "q", 0)
+            queue.replace(records(spark, "b"), "q", 0)
+            assert (left / "half").exists()
+        finally:
+            running.kill()
+    queue.replace(records(spark, "c"), "q", 0)
+    assert batches(queue) == ["batch-q-000000000000"]
+
+
+def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    queue = FileQueue(tmp_path / "q")
+    broken = records(spark, "a").select(F.raise_error(F.lit("no row")).cast("string").alias("s"))
+    for call in (queue.write, queue.replace):
+        with pytest.raises(PySparkException, match="no row"):
+            call(broken, "q", 0)
+    assert batches(queue) == []
+
+
+def test_file_queue_needs_no_locks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system without them, leftovers stay."""
+    monkeypatch.setattr(fcntl, "flock", MagicMock(side_effect=OSError(errno.ENOLCK, "no locks")))
+    queue = FileQueue(tmp_path / "q")
+    (queue.path / "_writing-q-000000000001-x").mkdir()
+    assert queue.write(records(spark, "a"), "q", 0)
+    assert batches(queue) == ["_writing-q-000000000001-x", "batch-q-000000000000"]
 
 
 def test_new_checkpoint_does_not_reuse_old_batches_of_a_queue(

@@ -1,21 +1,20 @@
 """A queue between two streaming queries, and one in a directory of Parquet files."""
 
 import contextlib
+import fcntl
 import re
 import shutil
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import ConfigError
 
-_ABANDONED_SECONDS = 3600.0
 _QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
@@ -48,6 +47,15 @@ class Queue(Protocol):
         """
 
 
+def check_query(query_id: str) -> str:
+    """Return the name of a query; raise ConfigError if it is invalid in the name of a batch."""
+    if not _QUERY.fullmatch(query_id):
+        raise ConfigError(
+            f"a query's name must be 1 to 128 of A-Z a-z 0-9 _ . - @, not {query_id!r}"
+        )
+    return query_id
+
+
 def check_queues(queues: Mapping[str, Queue]) -> None:
     """Raise ConfigError if a queue cannot replace a batch, or if two names share one queue."""
     for name, queue in queues.items():
@@ -73,12 +81,20 @@ class FileQueue:
     start again at 0 with a new checkpoint, and must not be taken for batches of the old one. Two
     queues are equal if they write to the same directory.
 
+    A killed write leaves a folder ``_writing-..`` or ``_replaced-..``, which readers ignore. The
+    next write removes it, unless another write runs: running writes share the lock of the file
+    ``_lock`` (``flock``). If drivers on several machines write to the directory, the file system
+    must share its locks among them, as NFS does unless it is mounted with ``nolock``. On a file
+    system without locks these folders stay.
+
     Args:
         path: The directory; it is created if it does not exist.
 
     Examples:
         >>> queue = FileQueue("/data/queue")
-        >>> messages = queue.read_stream(spark, "item STRING, anchor BIGINT, tuple BIGINT")
+        >>> schema = "item STRING, anchor BIGINT, tuple BIGINT"
+        >>> messages = queue.read_stream(spark, schema)  # for the next query
+        >>> lost = explain(verdicts, queue.read(spark, schema))
 
     """
 
@@ -110,14 +126,13 @@ class FileQueue:
         done = self.batch_path(query_id, batch_id)
         if done.exists():
             return False
-        aside = self._write_aside(df, done)
-        try:
-            aside.rename(done)
-        except OSError:
-            if not done.exists():
-                raise
-            shutil.rmtree(aside)
-            return False
+        with self._written_aside(df, done) as aside:
+            try:
+                aside.rename(done)
+            except OSError:
+                if not done.exists():
+                    raise
+                return False
         return True
 
     def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
@@ -137,43 +152,27 @@ class FileQueue:
 
         """
         done = self.batch_path(query_id, batch_id)
-        aside = self._write_aside(df, done)
-        # Renamed before it is deleted: otherwise a reader could see a part of the batch.
-        old = self.path / f"_replaced-{aside.name}"
-        with contextlib.suppress(FileNotFoundError):
-            done.rename(old)
-        aside.rename(done)
-        shutil.rmtree(old, ignore_errors=True)
+        with self._written_aside(df, done) as aside:
+            # Renamed before it is deleted: otherwise a reader could see a part of the batch.
+            old = self.path / f"_replaced-{aside.name}"
+            with contextlib.suppress(FileNotFoundError):
+                done.rename(old)
+            aside.rename(done)
+            shutil.rmtree(old, ignore_errors=True)
 
     def batch_path(self, query_id: str, batch_id: int) -> Path:
         """Return the directory of a batch of a query, which exists once the batch is written."""
-        if not _QUERY.fullmatch(query_id):
-            raise ConfigError(
-                f"a query's name must be 1 to 128 of A-Z a-z 0-9 _ . - @, not {query_id!r}"
-            )
-        return self.path / f"batch-{query_id}-{batch_id:012d}"
-
-    def _write_aside(self, df: DataFrame, done: Path) -> Path:
-        # Spark's file sources ignore names with a leading underscore. Each writer has its own
-        # directory: a batch that another driver has partially written must not get the final name.
-        name = done.name.removeprefix("batch-")
-        left = [*self.path.glob(f"_writing-{name}-*")]
-        if done.exists():  # else these may be the only rows of the batch
-            left += self.path.glob(f"_replaced-_writing-{name}-*")
-        for each in left:
-            with contextlib.suppress(FileNotFoundError):  # its writer is still active
-                if time.time() - each.stat().st_mtime > _ABANDONED_SECONDS:
-                    shutil.rmtree(each, ignore_errors=True)
-        aside = self.path / f"_writing-{name}-{uuid.uuid4().hex}"
-        df.write.parquet(str(aside))
-        return aside
+        return self.path / f"batch-{check_query(query_id)}-{batch_id:012d}"
 
     def read_stream(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
-        """Return the rows as a streaming DataFrame.
+        """Return the rows as a streaming DataFrame: those of all batches, also of later ones.
+
+        A query reads each batch once, and whole if no option limits its files. If :meth:`replace`
+        is called for a batch that a query has read, the query reads its new rows, too.
 
         Args:
             spark: The session.
-            schema: The columns of the rows.
+            schema: The columns to read; a column that the files do not have is null.
 
         """
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
@@ -181,12 +180,47 @@ class FileQueue:
         return reader.option("ignoreMissingFiles", "true").parquet(str(self.path))
 
     def read(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
-        """Return all rows that the queue has now.
+        """Return all rows that the queue has now, for ``explain`` or a table of results.
 
         Args:
             spark: The session.
-            schema: The columns of the rows.
+            schema: The columns to read; a column that the files do not have is null.
 
         """
         reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         return reader.parquet(str(self.path))
+
+    @contextlib.contextmanager
+    def _written_aside(self, df: DataFrame, done: Path) -> Iterator[Path]:
+        """Write the rows under a temporary name, which the caller renames."""
+        # Spark's file sources ignore names with a leading underscore. Each writer has its own
+        # directory: a batch that another driver has partially written must not get the final name.
+        aside = self.path / f"_writing-{done.name.removeprefix('batch-')}-{uuid.uuid4().hex}"
+        with self._writing():
+            try:
+                df.write.parquet(str(aside))
+                yield aside
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Share the lock of all writes; first remove leftovers if no other write has the lock.
+
+        The kernel releases the lock of a process that is killed.
+        """
+        with (self.path / "_lock").open("a") as file:
+            if _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for kind in ("_writing-", "_replaced-"):
+                    for left in self.path.glob(f"{kind}*"):
+                        shutil.rmtree(left, ignore_errors=True)
+            _locked(file, fcntl.LOCK_SH)
+            yield
+
+
+def _locked(file: IO[str], how: int) -> bool:
+    """Return whether this process has the lock now; never, on a file system without locks."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, how)
+        return True
+    return False

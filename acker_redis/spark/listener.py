@@ -28,10 +28,13 @@ class AckerListener(StreamingQueryListener):
     argument of ``on_progress``:
 
     - ``query`` (the query's name, or None), ``query_id``, ``batch_id``;
-    - ``input_rows`` and ``trigger_ms`` as Spark counts them (a row counts as often as the plan
-      reads it);
+    - ``trigger_ms`` as Spark measures it;
     - ``namespace`` and ``app_id`` of the acker;
-    - from its :class:`Report`: ``tracked``, ``acked``, ``failed``, ``vanished``, ``repeated``,
+    - ``input_rows``, the ``messages`` of its :class:`Report`: each row that the job gave to this
+      acker, once. A row of several trees counts for each of them, and rows of one source id
+      (``key=``) count once. Spark's own ``numInputRows`` is larger, because Spark counts a row each
+      time that the job reads it;
+    - from the report, too: ``tracked``, ``acked``, ``failed``, ``vanished``, ``repeated``,
       ``bytes``, ``ms``, ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and
       ``rejected_blocks``.
 
@@ -104,7 +107,7 @@ def _fields(progress: StreamingQueryProgress, acker: Acker) -> dict[str, Any] | 
         "batch_id": report.batch_id,
         "namespace": acker.namespace,
         "app_id": acker.application.app_id,
-        "input_rows": progress.numInputRows,
+        "input_rows": report.messages,
         "trigger_ms": progress.durationMs.get("triggerExecution"),
         **_counts(report),
     }

@@ -86,7 +86,7 @@ def progress(batch_id: int, name: str | None = None, query_id: uuid.UUID = QUERY
         id=query_id,
         name=name,
         batchId=batch_id,
-        numInputRows=3,
+        numInputRows=9,
         durationMs={"triggerExecution": 70, "addBatch": 60},
     )
     return SimpleNamespace(progress=found)
@@ -111,7 +111,9 @@ def test_progress_is_joined_with_reports(
     listener = AckerListener(one, other, on_progress=seen.append)
     one.memory.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
     other.memory.note(report("by-hand", 1, acked=2, changed=True))
-    other.memory.note(report(str(QUERY), 2, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6))
+    other.memory.note(
+        report(str(QUERY), 2, messages=3, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6)
+    )
     other.memory.note(report(str(QUERY), 4, failed=2, vanished=2))
     caplog.clear()
     with caplog.at_level(logging.INFO, "acker_redis.spark.listener"):
@@ -228,6 +230,27 @@ def test_query_with_two_ackers_gives_two_lines_per_batch(
     assert query.exception() is None
     assert query.lastProgress is not None
     assert query.lastProgress.observedMetrics["in"]["last"] == "c"
+
+
+def test_rows_in_count_each_row_once(spark_: SparkSession, one: Acker, tmp_path: Path) -> None:
+    """Spark counts a row each time that the job reads it, and here the job reads it four times."""
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        df.count()
+        with one.batch(df, batch_id, freeze=False) as b:
+            messages = b.track(source="t", source_id="source_id")
+        messages.collect()
+
+    found: queue.Queue[dict[str, Any]] = queue.Queue()
+    listener = AckerListener(one, on_progress=found.put)
+    spark_.streams.addListener(listener)
+    files = Files(spark_, tmp_path)
+    try:
+        query = files.run(files.read(), job, "reads")
+        assert [found.get(timeout=LIMIT)["input_rows"] for _ in range(2)] == [2, 1]
+    finally:
+        spark_.streams.removeListener(listener)
+    assert [each.numInputRows for each in query.recentProgress] == [8, 3]
 
 
 def test_spark_ui_describes_the_jobs(

@@ -4,12 +4,16 @@ from pyspark.sql import SparkSession
 
 from acker_redis.errors import ConfigError
 
+_DONE = "spark.acker_redis.registered"
+"""A setting of the session. Spark warns of a second registration, and has no call to ask for the
+first one. A session that Spark clones for a query has the formats and the setting, too."""
+
 
 def register(spark: SparkSession) -> None:
     """Register ``format("acker")`` and ``format("acker-outcomes")`` with a session.
 
-    The constructor of :class:`Acker` does the same where Spark has data sources in Python. The
-    executors need acker-redis, too.
+    The constructor of :class:`Acker` does the same where Spark has data sources in Python. A second
+    call for a session is a no-op. The executors need acker-redis, too.
 
     Args:
         spark: The session.
@@ -37,6 +41,8 @@ def registered(spark: SparkSession) -> bool:
         from acker_redis.spark.streams import outcomes_source, sink
     except ImportError:
         return False
-    outcomes_source.register(spark)
-    sink.register(spark)
+    if spark.conf.get(_DONE, "") != "true":
+        outcomes_source.register(spark)
+        sink.register(spark)
+        spark.conf.set(_DONE, "true")
     return True

@@ -15,6 +15,7 @@ from acker_redis.spark.functions import (
     kafka_source_id,
     source_id,
 )
+from acker_redis.spark.headers import from_headers, to_headers
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.listener import AckerListener
@@ -24,6 +25,7 @@ from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
 from acker_redis.spark.replays.attempts import with_attempt
 from acker_redis.spark.replays.writer import ReplayWriter
+from acker_redis.spark.streams.delta_queue import DeltaQueue
 from acker_redis.spark.streams.formats import register
 from acker_redis.spark.streams.outcome_batches import OutcomeBatches
 from acker_redis.spark.streams.outcome_frames import read_outcomes
@@ -36,6 +38,7 @@ __all__ = [
     "AckerListener",
     "BoltWriter",
     "Counted",
+    "DeltaQueue",
     "FileQueue",
     "Ids",
     "Ledger",
@@ -51,10 +54,12 @@ __all__ = [
     "collect_anchors",
     "counted",
     "explain",
+    "from_headers",
     "kafka_source_id",
     "query_id_of",
     "read_outcomes",
     "register",
     "source_id",
+    "to_headers",
     "with_attempt",
 ]

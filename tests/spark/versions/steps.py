@@ -15,8 +15,10 @@ from acker_redis.spark import (
     OutcomeBatches,
     TrackWriter,
     explain,
+    from_headers,
     read_outcomes,
     register,
+    to_headers,
 )
 from tests.spark.faults.work import CHILDREN, COLUMNS, EDGE, TASK, Case, ids, records
 from tests.waiting import wait_until
@@ -61,6 +63,17 @@ def lost_rows(spark: SparkSession) -> list[tuple[Any, ...]]:
         "anchor BIGINT, tuple BIGINT, text STRING, number BIGINT",
     )
     return sorted(tuple(row) for row in explain(verdicts, messages).na.fill(0).collect())
+
+
+def headers(spark: SparkSession) -> list[Any]:
+    """Write ids to headers, and read them; return the headers, the ids, and an error."""
+    rows = spark.createDataFrame([(7, 40), (None, None)], "anchor BIGINT, tuple BIGINT")
+    written = rows.select("anchor", to_headers()).coalesce(1).orderBy("anchor")
+    read = written.select("headers", from_headers()).collect()
+    texts = [[(key, value.decode()) for key, value in row["headers"]] for row in read]
+    ids = [row["anchors"] and [tuple(pair) for pair in row["anchors"]] for row in read]
+    wrong = spark.sql("SELECT array(struct('acker-tuple' AS key, X'37' AS value)) AS headers")
+    return [texts, ids, _error(lambda: wrong.select(from_headers()).collect())]
 
 
 def verdicts(spark: SparkSession, case: Case, mode: Any) -> list[tuple[str, ...]]:

@@ -84,6 +84,13 @@ def test_lost_rows_are_explained(stage: Stage) -> None:
     assert found == [(2, 0, None, 0, "none"), (2**61 + 1, 2**60 + 1, "a", 5, "found")]
 
 
+def test_ids_travel_in_headers(stage: Stage) -> None:
+    texts, ids, error = stage.run(steps.headers)
+    assert texts == [[], [("acker-tuple", "7:40")]]
+    assert ids == [None, [(7, 40)]]
+    assert "acker-tuple needs <anchor>:<tuple>, and has: 7" in error
+
+
 NEEDS = {
     "sink_stream": ((4, 1), "a stream to acker needs Spark 4.1 or later.*BoltWriter"),
     "outcomes_stream": ((4, 2), "a stream needs Spark 4.2 or later.*OutcomeBatches"),

@@ -1,0 +1,98 @@
+"""The ids of messages in the column ``headers`` of Spark's Kafka source and sink.
+
+The header ``acker-tuple`` has the text form of :class:`~acker_redis.MessageId`, so programs in all
+languages read each other's messages. Both functions are plain expressions, which Spark evaluates on
+the executors.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from acker_redis.protocol.ids import TUPLE_MAX
+from acker_redis.spark.functions import anchors_of
+from acker_redis.trees.message_id import HEADER
+
+_TYPE = "array<struct<key:string,value:binary>>"
+_PAIR = r"^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$"
+
+
+def to_headers(
+    headers: str | Column | None = None, *, anchors: str | Column | None = None
+) -> Column:
+    """Return the column ``headers`` for Spark's Kafka sink, with the ids of the message.
+
+    The column is an ARRAY<STRUCT<key STRING, value BINARY>>. A message that belongs to no tree gets
+    no header ``acker-tuple``. When Spark evaluates the column, half a pair is an error.
+
+    Args:
+        headers: The column of other headers, which stay; the ids replace those in it.
+        anchors: The column of :func:`anchors_of` or :func:`collect_anchors`; by default the
+            message has the columns ``anchor`` and ``tuple``.
+
+    Examples:
+        >>> values = messages.select(to_json(struct("item")).alias("value"), to_headers())
+        >>> values.write.format("kafka").option("topic", "priced").save()
+
+    """
+    ids = anchors_of(("anchor", "tuple")) if anchors is None else _column(anchors)
+    text = F.array_join(F.transform(F.array_sort(ids), _text), ",")
+    mine = F.array(F.struct(F.lit(HEADER).alias("key"), text.cast("binary").alias("value")))
+    others = F.array().cast(_TYPE)
+    if headers is not None:
+        others = F.filter(F.coalesce(_column(headers), others), lambda each: ~_is_ours(each))
+    whole = F.when(F.size(ids) > 0, F.concat(others, mine.cast(_TYPE))).otherwise(others)
+    return whole.alias("headers")
+
+
+def from_headers(headers: str | Column = "headers") -> Column:
+    """Return the column ``anchors`` of the ids in Kafka headers; null without ids.
+
+    The column is an ARRAY of (anchor, tuple), as the acker reads it. The name of the header may be
+    in upper or lower case, and a header that occurs several times is one list. When Spark evaluates
+    the column, a header ``acker-tuple`` that is no message id is an error.
+
+    Args:
+        headers: The column of headers, which Kafka's source has with the option
+            ``includeHeaders``.
+
+    Examples:
+        >>> kafka = spark.readStream.format("kafka").option("includeHeaders", True)
+        >>> messages = kafka.load().withColumn("anchors", from_headers()).drop("headers")
+
+    """
+    ours = F.filter(_column(headers), _is_ours)
+    texts = F.transform(ours, lambda each: F.coalesce(each["value"].cast("string"), F.lit("null")))
+    pairs = F.filter(F.split(F.array_join(texts, ","), ","), lambda each: ~each.rlike(r"^[ \t]*$"))
+    ids = F.transform(pairs, _pair)
+    once = F.size(F.array_distinct(ids["anchor"])) == F.size(ids)
+    wrong = _error("an anchor occurs twice in one message id: ", F.array_join(pairs, ","))
+    return F.when(F.size(pairs) > 0, F.when(once, ids).otherwise(wrong)).alias("anchors")
+
+
+def _is_ours(header: Column) -> Column:
+    return F.lower(header["key"]).eqNullSafe(F.lit(HEADER))
+
+
+def _text(pair: Column) -> Column:
+    text = F.concat(pair["anchor"].cast("string"), F.lit(":"), pair["tuple"].cast("string"))
+    return F.coalesce(text, _error("a message has only one of anchor and tuple: keep both columns"))
+
+
+def _pair(text: Column) -> Column:
+    """Return (anchor, tuple) of the text ``<anchor>:<tuple>``."""
+    # 19 digits may be too many for a BIGINT. The cast would raise an error or return null,
+    # depending on the session.
+    anchor, tuple_ = (F.regexp_extract(text, _PAIR, n).cast("decimal(19,0)") for n in (1, 2))
+    wrong = _error("the header acker-tuple needs <anchor>:<tuple>, and has: ", text)
+    valid = text.rlike(_PAIR) & (F.greatest(anchor, tuple_) <= F.lit(TUPLE_MAX))
+    return F.when(
+        valid, F.struct(anchor.cast("bigint").alias("anchor"), tuple_.cast("bigint").alias("tuple"))
+    ).otherwise(wrong)
+
+
+def _error(words: str, value: Column | None = None) -> Column:
+    return F.raise_error(F.lit(words) if value is None else F.concat(F.lit(words), value))
+
+
+def _column(column: str | Column) -> Column:
+    return F.col(column) if isinstance(column, str) else column

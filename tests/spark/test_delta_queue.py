@@ -1,0 +1,177 @@
+"""The calls of ``DeltaQueue`` to Delta, which a fake replaces; the queue was not run against Delta.
+
+The fake follows Delta's documentation: an append whose ``txnVersion`` is not above the last one of
+its ``txnAppId`` is skipped, and ``replaceWhere`` overwrites the rows that match.
+"""
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from acker_redis.errors import ConfigError
+from acker_redis.spark import BoltWriter, DeltaQueue, TrackWriter
+from tests.spark.conftest import MakeSparkAcker
+
+PATH = "s3://shop/queue"
+MARKS = "_query STRING, _batch BIGINT"
+
+
+class FakeDelta:
+    """One Delta table, and Spark's reader and writer of it."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.schema: Any = None
+        self.versions: dict[str, int] = {}
+        self.writes: list[dict[str, Any]] = []
+        self.reads: list[dict[str, Any]] = []
+
+    def write(self, df: DataFrame, options: dict[str, Any]) -> None:
+        self.writes.append(options)
+        if app := options.get("txnAppId"):
+            if self.versions.get(app, -1) >= options["txnVersion"]:
+                return
+            self.versions[app] = options["txnVersion"]
+        if where := options.get("replaceWhere"):
+            assert options["mode"] == "overwrite"
+            assert df.where(f"NOT ({where})").isEmpty(), "Delta refuses such rows"
+            self.rows = self.read(df.sparkSession).where(f"NOT ({where})").collect()
+        self.schema = df.schema
+        self.rows += df.collect()
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(self.rows, self.schema or MARKS)
+
+
+class Options:
+    """A reader or a writer: each call notes an option, the last one reads or writes."""
+
+    def __init__(self, delta: FakeDelta, owner: Any) -> None:
+        self._delta, self._owner, self._options = delta, owner, dict[str, Any]()
+
+    def format(self, name: str) -> "Options":
+        return self.option("format", name)
+
+    def mode(self, name: str) -> "Options":
+        return self.option("mode", name)
+
+    def option(self, name: str, value: Any) -> "Options":
+        return self.options(**{name: value})
+
+    def options(self, **options: Any) -> "Options":
+        self._options |= options
+        return self
+
+    def save(self, path: str) -> None:
+        self._delta.write(self._owner, self._options | {"path": path})
+
+    def load(self, path: str) -> DataFrame:
+        self._delta.reads.append(self._options | {"path": path})
+        if self._delta.schema is None:
+            raise AnalysisException("DELTA_TABLE_NOT_FOUND")
+        return self._delta.read(self._owner)
+
+
+@pytest.fixture
+def delta(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> FakeDelta:
+    """Replace the readers and writers of Spark."""
+    fake = FakeDelta()
+    for kind, name in (
+        (type(spark), "read"),
+        (type(spark), "readStream"),
+        (type(spark.range(0)), "write"),
+    ):
+        monkeypatch.setattr(kind, name, property(lambda owner: Options(fake, owner)))
+    return fake
+
+
+def records(spark: SparkSession, *names: str) -> DataFrame:
+    return spark.createDataFrame([(name,) for name in names], "source_id STRING")
+
+
+def names(df: DataFrame) -> list[str]:
+    return sorted(row["source_id"] for row in df.collect())
+
+
+def test_write_passes_the_query_and_the_batch_to_delta(
+    spark: SparkSession, delta: FakeDelta
+) -> None:
+    queue = DeltaQueue(PATH + "/")
+    for _ in range(2):
+        queue.write(records(spark, "a", "b"), "app@q", 3)
+    queue.write(records(spark), "app@q", 4)
+    queue.write(records(spark, "late"), "app@q", 4)
+    common = {"format": "delta", "path": PATH, "mode": "append", "txnAppId": "app@q"}
+    assert delta.writes == [common | {"txnVersion": version} for version in (3, 4, 4)]
+    assert names(queue.read(spark)) == ["a", "b"], "Delta skips the second append of batch 4"
+
+
+def test_replace_overwrites_the_rows_of_the_batch_alone(
+    spark: SparkSession, delta: FakeDelta
+) -> None:
+    """The write of a batch that was replaced is a no-op: its first run was acked."""
+    queue = DeltaQueue(PATH)
+    queue.write(records(spark, "a"), "app@q", 3)
+    queue.replace(records(spark, "b", "c"), "app@q", 4)
+    queue.replace(records(spark, "d"), "app@q", 4)
+    queue.replace(records(spark, "e"), "other@q", 4)
+    assert delta.writes[1] == {
+        "format": "delta",
+        "path": PATH,
+        "mode": "overwrite",
+        "replaceWhere": "_query = 'app@q' AND _batch = 4",
+    }
+    writes = len(delta.writes)
+    queue.write(records(spark, "f"), "app@q", 4)
+    assert len(delta.writes) == writes
+    assert names(queue.read(spark)) == ["a", "d", "e"]
+
+
+def test_readers_see_the_rows_as_they_were_written(spark: SparkSession, delta: FakeDelta) -> None:
+    queue = DeltaQueue(PATH)
+    queue.replace(records(spark, "a"), "app@q", 0)
+    assert queue.read(spark).columns == ["source_id"]
+    delta.reads.clear()
+    assert queue.read_stream(spark).columns == ["source_id"]
+    assert delta.reads == [{"format": "delta", "skipChangeCommits": "true", "path": PATH}]
+
+
+def test_queues_are_equal_by_path_and_names_are_checked(
+    spark: SparkSession, delta: FakeDelta
+) -> None:
+    assert DeltaQueue(PATH) == DeltaQueue(PATH + "/")
+    assert len({DeltaQueue(PATH), DeltaQueue(PATH), DeltaQueue("other")}) == 2
+    for call in (DeltaQueue(PATH).write, DeltaQueue(PATH).replace):
+        with pytest.raises(ConfigError, match="a query's name must be"):
+            call(records(spark, "a"), "x' OR '1' = '1", 0)
+    assert not delta.writes
+
+
+class Cut(Exception):
+    """Raised where the query dies."""
+
+
+def test_writers_hand_each_message_on_once(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    delta: FakeDelta,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first run dies after Redis has the batch; the second dies after its write."""
+    acker, queue = make_spark_acker(), DeltaQueue(PATH)
+    writer = TrackWriter(acker, "t", {"e": queue}, query_id="source")
+    batch = records(spark, "one", "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaQueue, "replace", MagicMock(side_effect=Cut))
+        with pytest.raises(Cut):
+            writer(batch, 0)
+    for _ in range(2):
+        writer(batch, 0)
+    assert names(queue.read(spark)) == ["one", "two"]
+    assert [each["mode"] for each in delta.writes] == ["append"]
+    last = BoltWriter(acker, lambda df, _: df, query_id="last")
+    last(queue.read(spark), 0)
+    assert acker.client.status().counters["acked"] == 2

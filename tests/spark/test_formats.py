@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from acker_redis.spark import Acker, register
-from acker_redis.spark.streams.sink import AckerSink
 
 WARNS = "org.apache.spark.sql"
 
@@ -31,15 +31,20 @@ def warnings_of(spark: SparkSession) -> Iterator[Callable[[], str]]:
         root.removeAppender(appender)
 
 
+class Other(DataSource):
+    """Any other data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "registered-twice"
+
+
 def test_second_registration_warns_of_nothing(spark: SparkSession) -> None:
-    session = spark.newSession()
+    register(spark)
     with warnings_of(spark) as said:
-        for _ in range(2):
-            register(session)
-            Acker(session, "orders", app_id="a", url="redis://localhost")
+        register(spark)
+        Acker(spark, "orders", app_id="a", url="redis://localhost")
         assert said() == ""
-        session.dataSource.register(AckerSink)
+        for _ in range(2):
+            spark.dataSource.register(Other)
         assert "replaced" in said(), "Spark itself warns"
-    for each in (session, spark.newSession()):
-        register(each)
-        assert each.read.format("acker-outcomes") is not None

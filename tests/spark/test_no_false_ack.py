@@ -13,6 +13,7 @@ from acker_redis.protocol.blocks import calls, pack_track
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted
 from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.streams import queue as queues
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed
 from tests.support import tick
@@ -436,7 +437,7 @@ def test_partial_write_of_another_driver_is_not_used(
 ) -> None:
     """The partial write does not get the name of the batch, and is removed with its driver."""
     queue = FileQueue(tmp_path)
-    half = tmp_path / "_writing-q-000000000000-other"
+    half = tmp_path / f"_writing-q-000000000000-other-{queues._machine()}"
     half.mkdir()
     (half / "part-0").write_text("half")
     assert queue.write(records(spark, "a", "b"), "q", 0)

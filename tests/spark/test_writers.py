@@ -27,6 +27,7 @@ from acker_redis.spark import (
     counted,
     micro_batch,
 )
+from acker_redis.spark.streams import queue as queues
 from acker_redis.sync.client import Acker as Client
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
 from tests.support import tick, total
@@ -460,12 +461,12 @@ def test_replaced_rows_stay_until_new_rows_exist(spark: SparkSession, tmp_path: 
     """The writer died between its two renames, also a long time ago."""
     queue = FileQueue(tmp_path / "q")
     queue.write(records(spark, "a"), "q", 0)
-    replaced = queue.path / "_replaced-_writing-q-000000000000-x"
+    replaced = queue.path / f"_replaced-_writing-q-000000000000-x-{queues._machine()}"
     queue.batch_path("q", 0).rename(replaced)
     os.utime(replaced, (0, 0))
-    aside = queue._write_aside(records(spark, "b"), queue.batch_path("q", 0))
+    queue.write(records(spark, "other"), "other", 0)
     assert replaced.exists()
-    aside.rename(queue.batch_path("q", 0))
+    queue.replace(records(spark, "b"), "q", 0)
     queue.replace(records(spark, "c"), "q", 0)
     assert not replaced.exists()
 
@@ -578,14 +579,14 @@ def test_next_write_removes_leftovers_of_killed_writes_only(
 ) -> None:
     """Of any query and batch, as soon as their process is dead, and never before."""
     queue = FileQueue(tmp_path / "q")
-    (queue.path / "_replaced-_writing-q-000000000007-x").mkdir()
+    (queue.path / f"_writing-q-000000000007-x-{queues._machine()}").mkdir()
     command = [sys.executable, "-c", KILLED, str(queue.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout
             assert running.stdout.readline() == "writing\n"
             [left] = queue.path.glob("_writing-other-*")
-            assert not list(queue.path.glob("_replaced-*")), "the other process removed it"
+            assert not list(queue.path.glob("_writing-q-*")), "the other process removed it"
             queue.write(records(spark, "a"), "q", 0)
             queue.replace(records(spark, "b"), "q", 0)
             assert (left / "half").exists()
@@ -593,6 +594,18 @@ def test_next_write_removes_leftovers_of_killed_writes_only(
             running.kill()
     queue.replace(records(spark, "c"), "q", 0)
     assert batches(queue) == ["batch-q-000000000000"]
+
+
+def test_leftovers_of_other_machines_stay_for_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    """Its write may run: many network file systems do not share locks."""
+    queue = FileQueue(tmp_path / "q")
+    other = queue.path / "_writing-q-000000000007-x-other"
+    other.mkdir()
+    queue.write(records(spark, "a"), "q", 0)
+    assert other.exists()
+    os.utime(other, (0, 0))
+    queue.write(records(spark, "b"), "q", 1)
+    assert not other.exists()
 
 
 def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -610,9 +623,10 @@ def test_file_queue_needs_no_locks(
     """On a file system without them, leftovers stay."""
     monkeypatch.setattr(fcntl, "flock", MagicMock(side_effect=OSError(errno.ENOLCK, "no locks")))
     queue = FileQueue(tmp_path / "q")
-    (queue.path / "_writing-q-000000000001-x").mkdir()
+    left = queue.path / f"_writing-q-000000000001-x-{queues._machine()}"
+    left.mkdir()
     assert queue.write(records(spark, "a"), "q", 0)
-    assert batches(queue) == ["_writing-q-000000000001-x", "batch-q-000000000000"]
+    assert batches(queue) == [left.name, "batch-q-000000000000"]
 
 
 def test_new_checkpoint_does_not_reuse_old_batches_of_a_queue(

@@ -2,10 +2,13 @@
 
 import contextlib
 import fcntl
+import platform
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import IO, Protocol
@@ -16,6 +19,8 @@ from pyspark.sql.types import StructType
 from acker_redis.errors import ConfigError
 
 _QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
+_ABANDONED_SECONDS = 24 * 3600.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Queue(Protocol):
@@ -82,10 +87,9 @@ class FileQueue:
     queues are equal if they write to the same directory.
 
     A killed write leaves a folder ``_writing-..`` or ``_replaced-..``, which readers ignore. The
-    next write removes it, unless another write runs: running writes share the lock of the file
-    ``_lock`` (``flock``). If drivers on several machines write to the directory, the file system
-    must share its locks among them, as NFS does unless it is mounted with ``nolock``. On a file
-    system without locks these folders stay.
+    next write of the same machine removes it, unless another write runs: running writes share the
+    lock of the file ``_lock`` (``flock``). Folders of other machines are removed after a day,
+    because many network file systems do not share locks.
 
     Args:
         path: The directory; it is created if it does not exist.
@@ -195,7 +199,8 @@ class FileQueue:
         """Write the rows under a temporary name, which the caller renames."""
         # Spark's file sources ignore names with a leading underscore. Each writer has its own
         # directory: a batch that another driver has partially written must not get the final name.
-        aside = self.path / f"_writing-{done.name.removeprefix('batch-')}-{uuid.uuid4().hex}"
+        name = f"{done.name.removeprefix('batch-')}-{uuid.uuid4().hex}-{_machine()}"
+        aside = self.path / f"_writing-{name}"
         with self._writing():
             try:
                 df.write.parquet(str(aside))
@@ -211,11 +216,33 @@ class FileQueue:
         """
         with (self.path / "_lock").open("a") as file:
             if _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                for kind in ("_writing-", "_replaced-"):
-                    for left in self.path.glob(f"{kind}*"):
-                        shutil.rmtree(left, ignore_errors=True)
+                for folder in [*self.path.glob("_writing-*"), *self.path.glob("_replaced-*")]:
+                    if self._is_left(folder):
+                        shutil.rmtree(folder, ignore_errors=True)
             _locked(file, fcntl.LOCK_SH)
             yield
+
+    def _is_left(self, folder: Path) -> bool:
+        """Return whether a killed write left this folder, if no other write has the lock."""
+        aside = folder.name.removeprefix("_replaced-")
+        batch = f"batch-{aside.removeprefix('_writing-').rsplit('-', 2)[0]}"
+        if aside != folder.name and not (self.path / batch).exists():
+            return False  # these may be the only rows of the batch
+        if aside.endswith(f"-{_machine()}"):
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
+        return False
+
+
+@cache
+def _machine() -> str:
+    """Return letters and digits that name the running kernel: its processes share all locks."""
+    try:
+        name = _BOOT_ID.read_text()
+    except OSError:
+        name = platform.node()  # not on Linux
+    return re.sub(r"[^A-Za-z0-9]", "", name) or "unknown"
 
 
 def _locked(file: IO[str], how: int) -> bool:

@@ -61,7 +61,7 @@ def test_figures_and_verdicts_are_updated_by_events(
     }
     page = open_page("/login")
     told = Told(page, asks=True)
-    told.events = [("status", {**status, "pending": 77}), ("outcome", {"outcomes": [outcome]})]
+    told.events = [("status", {**status, "open": 77}), ("outcome", {"outcomes": [outcome]})]
     page.goto("/#/ns/orders")
     expect(page.locator("#connection")).to_have_text("Live")
     expect(figure(page, "Pending")).to_have_text("77")
@@ -69,7 +69,7 @@ def test_figures_and_verdicts_are_updated_by_events(
     expect(rows.filter(has_text="order-4711")).to_contain_text("no such address")
     # A repeated verdict is not a new one.
     told.events = [(each, data) for each, data in told.events if each != "status"]
-    told.events += [("gap", {}), ("status", {**status, "pending": 78})]
+    told.events += [("gap", {}), ("status", {**status, "open": 78})]
     expect(figure(page, "Pending")).to_have_text("78")
     expect(rows).to_have_count(2)
     expect(panel(page, "Verdicts")).to_contain_text("some may be missing")
@@ -78,7 +78,7 @@ def test_figures_and_verdicts_are_updated_by_events(
         ("problem", {"type": "urn:acker-redis:problem:redis-unavailable", "status": 503})
     ]
     expect(page.locator("#banner")).to_contain_text("Redis does not answer")
-    told.events = [("status", {**status, "pending": 79})]
+    told.events = [("status", {**status, "open": 79})]
     expect(page.locator("#banner")).to_contain_text("Available again")
     expect(figure(page, "Pending")).to_have_text("79")
 

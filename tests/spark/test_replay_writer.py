@@ -106,10 +106,14 @@ class Shop:
 
     def waits(self) -> Counter[int | None]:
         """Return how many nacks wait for each attempt."""
-        found: Counter[int | None] = Counter()
-        for each in waiting.files(self.folder / "state" / f"{self.acker.namespace}@t"):
-            found[each.attempt] += each.rows
-        return found
+        while True:
+            found: Counter[int | None] = Counter()
+            try:
+                for each in waiting.files(self.folder / "state" / f"{self.acker.namespace}@t"):
+                    found[each.attempt] += each.rows
+            except FileNotFoundError:
+                continue  # a running query has just replayed these
+            return found
 
     def age(self, seconds: float) -> None:
         """Let the nacks that wait have waited for longer."""
@@ -247,7 +251,13 @@ class Deaths:
             raise KeyboardInterrupt(step)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.nightly] if kind in ("ledger", "keyed") else [])
+        for kind in KINDS
+    ],
+)
 def test_job_that_dies_at_each_step_replays_each_nack_once(
     make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -281,7 +291,7 @@ def test_job_that_dies_at_each_step_replays_each_nack_once(
     assert shop.sent() == {name: times * shop.lines for name, times in tries.items()}
     assert shop.given_up() == [("p/3", 1, "attempts", "bad 3"), ("p/6", 0, "no record", "bad 6")]
     assert shop.waits() == {}
-    assert [each.name for each in (shop.folder / "state").glob("*/records/*")] == []
+    assert [each.name for each in (shop.folder / "state").glob("*/records/*")] == ["_lock"]
     assert total(shop.client)["tracked"] == sum(tries.values())
     assert total(shop.client)["conflict"] == 0
 

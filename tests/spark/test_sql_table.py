@@ -124,10 +124,11 @@ def test_a_row_that_the_database_refuses_fails_the_batch(
         "INSERT INTO done (name, price) VALUES (?, ?)",
         "INSERT INTO done (name, price) VALUES (?, ?) ON CONFLICT DO NOTHING",
         "insert or ignore into done values (?, ?)",
+        "UPDATE done SET price = ? WHERE name = ?",
     ],
 )
 def test_statement_that_does_not_replace_rows_is_refused(shop: Shop, statement: str) -> None:
-    with pytest.raises(ConfigError, match="ON CONFLICT \\(key\\) DO UPDATE"):
+    with pytest.raises(ConfigError, match="upsert adds a row, or replaces"):
         SqlTable(connecting(shop.path), statement, ["name", "price"])
 
 

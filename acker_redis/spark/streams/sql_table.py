@@ -30,7 +30,7 @@ class SqlTable:
         columns: The columns of the rows, in the order of the placeholders.
 
     Raises:
-        ConfigError: The statement only inserts, or there are no columns.
+        ConfigError: The statement only inserts or only updates, or there are no columns.
 
     Examples:
         >>> table = SqlTable(
@@ -43,15 +43,19 @@ class SqlTable:
     """
 
     def __init__(self, connect: Callable[[], Any], upsert: str, columns: Sequence[str]) -> None:
-        words = upsert.upper().split()
+        words = set(upsert.upper().split())
+        adds, replaces = (
+            words & {"INSERT", "REPLACE", "MERGE"},
+            words & {"UPDATE", "REPLACE", "MERGE"},
+        )
         if not columns or isinstance(columns, str):
             raise ConfigError("columns is a sequence of the names of columns, in order")
-        if "NOTHING" in words or not {"UPDATE", "REPLACE", "MERGE"} & set(words):
+        if not adds or not replaces or "NOTHING" in words:
             raise ConfigError(
-                "upsert replaces the row with the same key: INSERT .. ON CONFLICT (key) DO UPDATE "
-                "SET .., INSERT .. ON DUPLICATE KEY UPDATE .., REPLACE or MERGE; with a plain "
-                "INSERT a batch that runs again would write its rows twice, and with DO NOTHING "
-                "it would leave old rows"
+                "upsert adds a row, or replaces the row with the same key: INSERT .. ON CONFLICT "
+                "(key) DO UPDATE SET .., INSERT .. ON DUPLICATE KEY UPDATE .., REPLACE or MERGE. "
+                "With a plain INSERT a batch that runs again would write its rows twice, with DO "
+                "NOTHING it would leave old rows, and with UPDATE new rows would be missing"
             )
         self.connect, self.upsert, self.columns = connect, upsert, tuple(columns)
 

@@ -49,7 +49,8 @@ class BoltTerms:
         if self._unmentioned == "ack":
             return df
         many = need_ids(df, self._names)
-        return df.withColumn(_PARENT, F.col(self._names.anchors if many else self._names.tuple))
+        parent = self._names.anchors if many else self._names.tuple
+        return df.withColumn(_PARENT, F.expr(f"`{parent}`"))
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""

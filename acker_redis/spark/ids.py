@@ -23,13 +23,14 @@ ids of arrays take the constant from a column, which is dropped again.
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import ANCHOR_MAX
+from acker_redis.spark import id_texts
 from acker_redis.spark.names import Names, check_hidden, need_ids
 from acker_redis.spark.one_row import OneRow
 
@@ -105,6 +106,42 @@ class Ids:
         constant = self._constant("child" if key else "message", way)
         return self._id(cause, constant, key, F.lit(self._code(edge)))
 
+    def add_messages(
+        self,
+        df: DataFrame,
+        parent: str,
+        made: Mapping[str, tuple[str, str]],
+        key: Sequence[str | Column] = (),
+    ) -> DataFrame:
+        """Return the rows with the ids of new messages, as :meth:`child` makes them.
+
+        ``made`` has the edge and the way of each new column. A column of the name is replaced.
+        """
+        keys = _given(key)
+        kind = "child" if key else "message"
+        constants = {
+            f"{_SECRET}_{n}": self._constant(kind, way) for n, (_, way) in enumerate(made.values())
+        }
+        ids = {
+            name: id_texts.message(
+                f"`{parent}`", constant, id_texts.sized(keys), self.maker.low, self._code(edge)
+            )
+            for constant, (name, (edge, _)) in zip(constants, made.items(), strict=True)
+        }
+        return _with_texts(df, {**keys, **constants}, ids)
+
+    def add_anchor(
+        self, df: DataFrame, name: str, column: str, attempt: str, source: str, sql: str = "{}"
+    ) -> DataFrame:
+        """Return the rows with the anchors of their records, as :meth:`anchor` makes them.
+
+        ``column`` has the source ids, and ``attempt`` the attempts (INT, not null). ``sql`` is an
+        expression with the anchor at ``{}``.
+        """
+        text = id_texts.anchor(_SECRET, id_texts.sized([attempt, column]))
+        helpers = {_SECRET: self._constant("anchor", source)}
+        return _with_texts(df, helpers, {name: sql.format(text)})
+
     def with_children(
         self,
         df: DataFrame,
@@ -137,7 +174,7 @@ class Ids:
         check_hidden(df)
         if need_ids(df, self._names):
             return self.children_of_many(df, column, edge, edge, key)
-        return df.withColumn(column, self.child(self._names.tuple, edge, edge, key))
+        return self.add_messages(df, self._names.tuple, {column: (edge, edge)}, key)
 
     def children_of_many(
         self, df: DataFrame, column: str, edge: str, way: str, key: Sequence[str | Column]
@@ -191,7 +228,7 @@ class Ids:
         """Return 22 characters, 128 bits, that depend on the secret and these parts."""
         # Spark computes it once, when it plans the subquery. With a short constant most inputs fit
         # into one block of SHA-256.
-        text = f"cast(X'{_joined(*parts).encode().hex()}' AS STRING)"
+        text = id_texts.text(_joined(*parts))
         digest = f"base64(unhex(sha2(concat({_SECRET}, {text}), 256)))"
         return self._one.scalar(f"left({digest}, 22)")
 
@@ -211,12 +248,30 @@ def _parts(cols: Sequence[str | Column]) -> list[Column]:
     if not cols or len(names) < len(cols):
         each = (_sized(F.col(c) if isinstance(c, str) else c) for c in cols)
         return [part for parts in each for part in parts]
-    # One call into the JVM instead of some ten for each column.
-    texts = [f"cast(`{name}` AS STRING)" for name in names]
-    sized = (
-        f"coalesce(cast(octet_length({t}) AS STRING), '-'), ':', coalesce({t}, '')" for t in texts
-    )
-    return [F.expr(f"concat({', '.join(sized)})")]
+    return [F.expr(f"concat({id_texts.sized(names)})")]
+
+
+def _given(key: Sequence[str | Column]) -> dict[str, Column]:
+    """Return the columns of a key under names of ours."""
+    return {
+        f"_acker_key_{n}": F.col(each) if isinstance(each, str) else each
+        for n, each in enumerate(key)
+    }
+
+
+def _with_texts(
+    df: DataFrame, helpers: Mapping[str, Column], texts: Mapping[str, str]
+) -> DataFrame:
+    """Return the rows with the columns of SQL texts, which may refer to the helper columns."""
+    helped = _with_columns(df, helpers)
+    return _with_columns(helped, {n: F.expr(t) for n, t in texts.items()}).drop(*helpers)
+
+
+def _with_columns(df: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    if len(columns) == 1:
+        # Four calls into the JVM instead of sixteen.
+        return df.withColumn(*next(iter(columns.items())))
+    return df.withColumns(dict(columns))
 
 
 def _sized(column: Column) -> list[Column]:

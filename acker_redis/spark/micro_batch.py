@@ -224,7 +224,7 @@ class MicroBatch:
         if need_ids(df, names):
             out = ids.children_of_many(df, names.anchors, edge, way, key)
         else:
-            out = df.withColumn(names.tuple, ids.child(names.tuple, edge, way, key))
+            out = ids.add_messages(df, names.tuple, {names.tuple: (edge, way)}, key)
         return self._terms.emit(self.freeze(out) if freeze else out, unanchored)
 
     def ack(

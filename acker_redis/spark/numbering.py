@@ -11,7 +11,7 @@ verdict: another batch or query may have the record of that number. If a batch h
 window, or the window is mostly gaps, these records are loose trees, which then cost less.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +22,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.protocol.texts import MAX_TEXT
+from acker_redis.spark import id_texts
 from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
@@ -83,27 +84,25 @@ def number(
     invalid number, attempt or source id.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
-    groups = trees.groupBy(PREFIX, ATTEMPT, _WINDOW).agg(
-        F.min(NUMBER).alias("least"), F.max(NUMBER).alias("most"), F.count("*").alias("rows")
-    )
-    found = groups.collect()
+    counts = (f"min({NUMBER}) AS least", f"max({NUMBER}) AS most", "count(*) AS rows")
+    found = trees.groupBy(PREFIX, ATTEMPT, _WINDOW).agg(*map(F.expr, counts)).collect()
     blocks = tuple(_blocks(found, partial(ids.maker.block, task, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
         raise InvalidBatchError(
             "two blocks of the batch have the same number by chance: change the prefix of the "
             "source ids"
         )
-    source = F.concat(F.col(PREFIX), F.lit("/"), F.col(NUMBER).cast("string"))
-    trees = trees.withColumn(SOURCE, source)
-    apart = ids.anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
+    trees = trees.withColumn(SOURCE, F.expr(f"concat({PREFIX}, '/', cast({NUMBER} AS STRING))"))
     if not blocks:
-        return Numbered(trees.withColumn(name, apart), blocks, loose=True)
+        apart = ids.add_anchor(trees, name, SOURCE, ATTEMPT, task)
+        return Numbered(apart, blocks, loose=True)
     loose = len(blocks) < len(found)
     placed, first, base = _placed(trees, blocks, loose)
-    anchors = first.bitwiseOR(F.col(NUMBER) - base)
-    if loose:
-        anchors = F.when(first > 0, anchors).otherwise(apart)
-    return Numbered(placed.withColumn(name, anchors), blocks, loose)
+    anchor = f"{first} | ({NUMBER} - {base})"
+    if not loose:
+        return Numbered(placed.withColumn(name, F.expr(anchor)), blocks, loose)
+    anchor = f"CASE WHEN {first} > 0 THEN {anchor} ELSE {{}} END"
+    return Numbered(ids.add_anchor(placed, name, SOURCE, ATTEMPT, task, anchor), blocks, loose)
 
 
 def in_blocks(name: str) -> Column:
@@ -140,30 +139,35 @@ def _blocks(
         yield Block(number_of(label), label, prefix, attempt, window, least, slots)
 
 
-def _placed(
-    trees: DataFrame, blocks: Sequence[Block], loose: bool
-) -> tuple[DataFrame, Column, Column]:
-    """Return the trees, and two columns of each tree's block: first anchor (0: loose), and base."""
+def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[DataFrame, str, str]:
+    """Return the trees, and the SQL of two values of a tree's block: first anchor, and base.
+
+    The first anchor of a loose tree is 0.
+    """
     begin, end = min(b.window for b in blocks), max(b.window for b in blocks)
     same = len({(block.prefix, block.attempt) for block in blocks}) == 1
     if same and end - begin < _LOOKUP:
         # One numbering: the window is an index of an array, and a lookup costs less than a join.
         known = {block.window: block for block in blocks}
         some = [known.get(window) for window in range(begin, end + 1)]
-        mine = (F.col(PREFIX) == F.lit(blocks[0].prefix)) & (F.col(ATTEMPT) == blocks[0].attempt)
-        inside = mine & F.col(_WINDOW).between(begin, end)
-        place = F.col(_WINDOW) - F.lit(begin) + F.lit(1)
-        place = F.when(inside, place).otherwise(F.lit(1)) if loose else place
-        first = F.element_at(_constants([b.first if b else 0 for b in some]), place.cast("int"))
-        base = F.element_at(_constants([b.base if b else 0 for b in some]), place.cast("int"))
-        return trees, F.when(inside, first).otherwise(F.lit(0)) if loose else first, base
+        place = f"{_WINDOW} - {begin} + 1"
+        if loose:
+            mine = (
+                f"{PREFIX} = {id_texts.text(blocks[0].prefix)} AND {ATTEMPT} = {blocks[0].attempt}"
+            )
+            inside = f"{mine} AND {_WINDOW} BETWEEN {begin} AND {end}"
+            place = f"CASE WHEN {inside} THEN {place} ELSE 1 END"
+        place = f"cast({place} AS INT)"
+        first = f"element_at({_constants(b.first if b else 0 for b in some)}, {place})"
+        base = f"element_at({_constants(b.base if b else 0 for b in some)}, {place})"
+        return trees, f"CASE WHEN {inside} THEN {first} ELSE 0 END" if loose else first, base
     rows = [(b.prefix, b.attempt, b.window, b.base, b.first) for b in blocks]
     schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_FIRST} BIGINT"
     where = F.broadcast(trees.sparkSession.createDataFrame(rows, schema))
     joined = trees.join(where, [PREFIX, ATTEMPT, _WINDOW], "left")
-    return joined, F.coalesce(F.col(_FIRST), F.lit(0)), F.col(_BASE)
+    return joined, f"coalesce({_FIRST}, 0)", _BASE
 
 
-def _constants(numbers: Sequence[int]) -> Column:
-    # One string, because each literal would be a call into the JVM. Spark folds it at planning.
-    return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")
+def _constants(numbers: Iterable[int]) -> str:
+    # Not array(1, 2, ..): each literal would cost time. Spark folds the text at planning.
+    return f"cast(split('{','.join(map(str, numbers))}', ',') AS ARRAY<BIGINT>)"

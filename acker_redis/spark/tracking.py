@@ -79,10 +79,10 @@ class Tracking:
         return self._messages(trees.trees, report), report
 
     def _loose(self, df: DataFrame, source_id: str | Column) -> Numbered:
-        named = df.withColumn(SOURCE, self._source_id(df, source_id))
-        anchor = self._batch.ids.anchor(SOURCE, attempt=self._attempt, source=self._source)
-        named = named.withColumn(self._names.anchor, anchor)
-        return Numbered(self._batch.freeze(self._with_ids(named)), (), loose=True)
+        named = df.withColumns({SOURCE: self._source_id(df, source_id), ATTEMPT: self._tried()})
+        anchor = self._names.anchor
+        named = self._batch.ids.add_anchor(named, anchor, SOURCE, ATTEMPT, self._source)
+        return Numbered(self._batch.freeze(self._with_ids(named.drop(ATTEMPT))), (), loose=True)
 
     def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
         kind = df.select(ids.number.alias("n")).schema["n"].dataType
@@ -94,7 +94,7 @@ class Tracking:
         columns = {
             PREFIX: ids.prefix,
             NUMBER: ids.number.cast("bigint"),
-            ATTEMPT: F.coalesce(self._tried().cast("int"), F.lit(0)),
+            ATTEMPT: self._tried(),
         }
         trees = self._batch.freeze(df.withColumns(columns))
         whose = (self._lane, self._batch.batch_id)
@@ -192,12 +192,14 @@ class Tracking:
 
     def _with_ids(self, trees: DataFrame) -> DataFrame:
         """Return the trees with one more column for the id of each of their messages."""
-        anchor, made = self._names.anchor, self._batch.ids
-        ids = [made.tuple_id(anchor, edge, *self._key) for edge in self._edges]
-        return trees.withColumns(dict(zip(self._ids, ids, strict=True)))
+        made = {name: (edge, edge) for name, edge in zip(self._ids, self._edges, strict=True)}
+        return self._batch.ids.add_messages(trees, self._names.anchor, made, self._key)
 
     def _tried(self) -> Column:
-        return F.lit(self._attempt) if isinstance(self._attempt, int) else self._attempt
+        """Return the attempts: INT, not null."""
+        if isinstance(self._attempt, int):
+            return F.expr(f"cast({self._attempt} AS INT)")
+        return F.coalesce(self._attempt.cast("int"), F.lit(0))
 
     def _source_id(self, df: DataFrame, source_id: str | Column) -> Column:
         if isinstance(source_id, str):

@@ -79,7 +79,7 @@ def test_ids_do_not_change_from_run_to_run(spark: SparkSession) -> None:
 
 
 def test_names_and_columns_give_the_same_ids(spark: SparkSession, ids: Ids) -> None:
-    """Names and columns take different code paths; the ids are equal for all values."""
+    """Names, columns and SQL take different code paths; the ids are equal for all values."""
     texts = [None, "", "\\N", "\\", "|", "'", "a|b", "`", "\n", "é", "-", "1:a"]
     rows = [(n, x, y) for n, (x, y) in enumerate((x, y) for x in texts for y in texts)]
     df = spark.createDataFrame(rows, "n BIGINT, x STRING, `y z` STRING").where("n % 7 < 3")
@@ -87,6 +87,12 @@ def test_names_and_columns_give_the_same_ids(spark: SparkSession, ids: Ids) -> N
         by_name = ids.tuple_id("n", edge, "x", "n")
         by_column = ids.tuple_id(F.col("n"), edge, F.col("x"), F.col("n"))
         assert df.where(~by_name.eqNullSafe(by_column)).count() == 0
+        for key in ((), ("x", F.col("n"))):
+            added = ids.add_messages(df, "n", {"made": (edge, edge)}, key)
+            same = F.col("made").eqNullSafe(ids.tuple_id("n", edge, *key))
+            assert added.where(~same).count() == 0
+    added = ids.add_anchor(df.withColumn("tried", F.lit(3)), "made", "x", "tried", "it's")
+    assert added.where(F.col("made") != ids.anchor("x", attempt=3, source="it's")).count() == 0
     by_name = ids.anchor("x", "n", attempt=3)
     assert df.where(by_name != ids.anchor(F.col("x"), "n", attempt=F.lit(3))).count() == 0
 

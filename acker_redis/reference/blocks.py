@@ -4,6 +4,9 @@ It extends :class:`~acker_redis.reference.acker.Reference`; for the terms, see "
 ``lua/README.md``. A block is a set of trees, one per slot. Three things differ from loose trees:
 a block is tracked, touched and expired as a whole; rows without a tracked block are dropped; the
 ack of a completed tree is reported only when its block ends.
+
+The model also has the only damage that leaves the shard in use: a block that has lost a key
+(:meth:`BlockReference.lose`).
 """
 
 from collections import deque
@@ -11,10 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.outcome import BlockOutcome
 from acker_redis.reference.acker import Reference
+
+BlockKey = Literal["block", "failed", "present"]
+"""A key of a block: its checksums, and the bitmaps of its failed and of its present slots."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class Block:
     display only."""
     capped: bool = False
     """Whether the deadline kept the last move out of the newest bucket."""
+    lost: set[BlockKey] = field(default_factory=set)
+    """Its keys that are lost. What they held is unknown, also to the fields above."""
 
     @property
     def trees(self) -> set[int]:
@@ -90,7 +98,11 @@ class BlockReference(Reference):
         return super().draining or bool(self.blocks_expiring)
 
     def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
-        """Apply a batch, all or nothing. Raise ChangedBatchError or BacklogError if refused."""
+        """Apply a batch, all or nothing.
+
+        Raise ChangedBatchError or BacklogError if refused, and SchemaError if a block of it has
+        lost a key.
+        """
         rows = list(rows)
         highest = self._repeated(fence) if fence else None
         if highest is not None:
@@ -98,6 +110,10 @@ class BlockReference(Reference):
             return ShardApplied(highest=highest)
         for row in rows:
             self._check(row)
+        for row in rows:  # the script checks the failures last
+            _, block = self._find(row.block)
+            if block and block.lost:
+                raise SchemaError(f"block {row.block} has lost {sorted(block.lost)}")
         if fence:
             self._remember(fence)
         before = self.counters.copy()
@@ -128,14 +144,29 @@ class BlockReference(Reference):
         for number in list(self.blocks_expiring) if blocks is None else blocks:
             block = self.blocks_expiring.pop(number)
             slots = block.trees - block.failed
-            nacked = {slot for slot in slots if block.checksums[slot]}
+            nacked = slots if block.lost else {slot for slot in slots if block.checksums[slot]}
             self.counters["expired"] += len(nacked)
-            for slot in nacked:
+            for slot in nacked if not block.lost else ():
                 self._count_odd(block.checksums[slot])
             self._acked(block, len(slots - nacked))
             if slots:
                 self._tell_block("mixed", "expired", number, block, nacked=nacked)
         return len(self.blocks_expiring)
+
+    def lose(self, number: int, key: BlockKey) -> None:
+        """Delete a key of a pending or expiring block, as an operator or an eviction may.
+
+        From now on each call for the block is refused. When the block expires, it nacks all trees
+        that are not known to have failed; without its present slots, all slots.
+        """
+        block = self._find(number)[1] or self.blocks_expiring[number]
+        if key == "failed" and block.failed:
+            block.failed = set()
+        elif key == "present" and block.absent:
+            block.absent = frozenset()
+        elif key != "block":
+            return  # the block has no such key
+        block.lost.add(key)
 
     def take_blocks(self, task: str) -> list[BlockOutcome]:
         """Remove and return the block verdicts that wait for a task, oldest first."""
@@ -146,9 +177,11 @@ class BlockReference(Reference):
         return super().backlog(task) + sum(o.count for o in self.block_outcomes.get(task, ()))
 
     def _check(self, row: BlockRow) -> None:
+        _, block = self._find(row.block)
+        if block and block.lost - {"failed"}:
+            raise SchemaError(f"block {row.block} has lost {sorted(block.lost)}")
         if not row.task:
             return
-        _, block = self._find(row.block)
         if block is None:
             if self.reshard:
                 raise BacklogError(
@@ -268,12 +301,13 @@ class BlockReference(Reference):
             rows=rows,
         )
         if verdict == "mixed":
+            sums = [0] * len(block.checksums) if block.lost else block.checksums
             outcome = replace(
                 outcome,
                 cause="deadline" if block.capped else "idle",
                 idle_ms=max(0, self.now_ms - block.last_ms),
                 edges=self.config.edges,
-                residuals=tuple(block.checksums[slot] for slot in outcome.nacked),
+                residuals=tuple(sums[slot] for slot in outcome.nacked),
             )
         waiting = self.block_outcomes.setdefault(block.task, [])
         if verdict != "touch" or self.backlog(block.task) < self.outcomes_limit:

@@ -82,10 +82,17 @@ A fault relaxes the following, and only for the trees concerned:
   deterministic, had emitted it, and then lost its fence to a failover or to N ticks, has tracked or
   processed twice: it broke a rule. A block may be tracked again without its last slot, or with one
   more absent slot; if that request is the first to arrive, the source is notified.
+- ``losses``: a block has lost a key: its checksums, or the bitmap of its failed or of its present
+  slots. Until it expires, every call that names the block is refused with ``SchemaError``, and its
+  producer gives the batch up. When the block expires, it acks no tree: it nacks all trees that are
+  not known to have failed, with residual 0. So in 2 its trees need not be acked, and in 3 a tree
+  that had failed gets a second nack if the failures are lost. If the present slots are lost, each
+  absent slot gets a nack. In 6 ``surplus`` counts these, as the counters no longer add up.
 - ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
 - ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up.
 
-Not simulated: several shards (a shard is the unit of atomicity, and a tree is in one shard), the
+Not simulated: the loss of other keys than those of a block (buckets, fences, streams, ``meta``),
+several shards (a shard is the unit of atomicity, and a tree is in one shard), the
 limits that ``reference/acker.py`` lists as not modelled, and sources that lose their own list of
 open trees.
 """

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
+from acker_redis.reference.blocks import BlockKey, BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
 
@@ -25,7 +25,7 @@ class Backend(Protocol):
         """Return the reply of apply, a ChangedBatchError or a BacklogError; raise other errors."""
 
     def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
-        """Return the reply of apply_blocks, in the same way."""
+        """Return the reply of apply_blocks, or the same errors, or a SchemaError."""
 
     def rotate(self) -> bool:
         """Tick if a tick is due, and return whether it ticked."""
@@ -35,6 +35,9 @@ class Backend(Protocol):
 
     def expire_blocks(self) -> None:
         """Drain the blocks that expire."""
+
+    def lose(self, block: int, key: BlockKey) -> None:
+        """Delete a key of a block that has not ended."""
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task and return them."""
@@ -78,7 +81,7 @@ class ReferenceBackend:
         """Apply a batch of blocks."""
         try:
             return self._shard.apply_blocks(rows, fence)
-        except (ChangedBatchError, BacklogError) as error:
+        except (ChangedBatchError, BacklogError, SchemaError) as error:
             return error
 
     def rotate(self) -> bool:
@@ -92,6 +95,10 @@ class ReferenceBackend:
     def expire_blocks(self) -> None:
         """Drain the blocks that expire."""
         self._shard.expire_blocks()
+
+    def lose(self, block: int, key: BlockKey) -> None:
+        """Delete a key of a block."""
+        self._shard.lose(block, key)
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""

@@ -32,6 +32,9 @@ class BlockLedger(Ledger):
             verdicts.setdefault(outcome.anchor, []).append(outcome)
         for block in self.blocks_expiring.values():
             self.seen["blocks expired"] += 1
+            if block.lost:
+                self._drained_lost(block, verdicts)
+                continue
             self.seen["blocks expired in silence"] += not block.open
             for slot in block.slots.values():
                 if not slot.failed:
@@ -53,6 +56,33 @@ class BlockLedger(Ledger):
         else:
             self._expect(slot.tree, said, "expired")
             self.diagnosed(slot, said[0])
+
+    def _drained_lost(self, block: PendingBlock, verdicts: Verdicts) -> None:
+        """Check the drain of a block that has lost a key: it acks no tree.
+
+        It nacks all trees that are not known to have failed; without its present slots, all slots.
+        Of a failed tree, and of an absent slot, that is a verdict too many.
+        """
+        for key in block.lost:
+            self.seen[f"blocks expired without their {key} key"] += 1
+        for number in range(block.size):
+            anchor, slot = block_anchor(block.row.block, number), block.slots.get(number)
+            said = verdicts.pop(anchor, [])
+            known = slot is None and "present" not in block.lost
+            if known or (slot and slot.failed and "failed" not in block.lost):
+                if said:
+                    raise Violation("verdict", f"{said}, but none was expected", anchor)
+                continue
+            if any(outcome.verdict == "ack" for outcome in said):
+                words = f"{said}, but the block has lost {sorted(block.lost)}"
+                raise Violation(FALSE_ACK, words, anchor)
+            if [outcome.reason for outcome in said] != ["expired"]:
+                words = f"{said}, but the block has lost {sorted(block.lost)}"
+                raise Violation("verdict" if said else "no verdict", words, anchor)
+            if said[0].residual or said[0].edges:
+                raise Violation("residual", f"{said}, but the checksums are unknown", anchor)
+            self.end(said[0])
+            self.extra[anchor] += slot is None or slot.failed
 
     def _rows(self, sent: AnySent, verdicts: Verdicts) -> list[int]:
         if not isinstance(sent, SentBlocks):

@@ -12,6 +12,7 @@ from acker_redis.batching.batch import TRACK
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
+from acker_redis.reference.blocks import BlockKey
 from acker_redis.simulate import diagnosis
 from acker_redis.simulate.batches import AnySent, SentBlocks
 from acker_redis.simulate.deadline import newest_bucket
@@ -43,6 +44,11 @@ class Books:
         self.waiting: dict[str, list[Outcome]] = {}
         self.ended: Counter[int] = Counter()
         """Verdicts per anchor, without touches."""
+        self.surplus = 0
+        """Verdicts that blocks owe no tree, because they have lost a key: a second one of each
+        failed tree, or one of each absent slot."""
+        self.extra: Counter[int] = Counter()
+        """Those that were written, per anchor."""
         self._telling = 0  # verdicts of the call under check
         self.seen: Counter[str] = Counter()
         """States worth counting; never rolled back."""
@@ -57,6 +63,7 @@ class Books:
         other.blocks_expiring = {n: block.copy() for n, block in self.blocks_expiring.items()}
         other.fences = self.fences.copy()
         other.counters, other.ended = self.counters.copy(), self.ended.copy()
+        other.surplus, other.extra = self.surplus, self.extra.copy()
         other.waiting = {task: list(told) for task, told in self.waiting.items()}
         other.seen = self.seen
         return other
@@ -135,6 +142,21 @@ class Books:
             row.task and row.block in self.blocks and row != self.blocks[row.block].row
             for row in sent.rows
         )
+
+    def damaged(self, sent: AnySent) -> bool:
+        """Return whether a batch must be refused: a pending block of it has lost a key."""
+        return isinstance(sent, SentBlocks) and any(
+            row.block in self.blocks and self.blocks[row.block].lost for row in sent.rows
+        )
+
+    def lost(self, number: int, key: BlockKey) -> None:
+        """Record that a key of a block was deleted."""
+        block = self.blocks.get(number) or self.blocks_expiring[number]
+        block.lost |= {key}
+        if key == "failed":
+            self.surplus += len(block.slots) - block.open
+        elif key == "present":
+            self.surplus += len(block.row.absent)
 
     def begun(self) -> Place:
         """Return the place of a record or a block that begins now."""

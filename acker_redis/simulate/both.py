@@ -8,7 +8,7 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
+from acker_redis.reference.blocks import BlockKey, BlockRow
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told, content
@@ -50,6 +50,11 @@ class BothBackends:
         """Drain the blocks that expire."""
         self._first.expire_blocks()
         self._second.expire_blocks()
+
+    def lose(self, block: int, key: BlockKey) -> None:
+        """Delete a key of a block."""
+        self._first.lose(block, key)
+        self._second.lose(block, key)
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task and return them."""

@@ -20,6 +20,7 @@ FAULTS = {
     "deaths": "bolts die and lose their rows, and messages are lost",
     "overflow": "the high-water mark is low",
     "backlog": "the limit of waiting verdicts is low, and sources are slow to take them",
+    "losses": "keys of blocks are deleted: checksums, failed slots, present slots",
 }
 """Name and description of each fault."""
 
@@ -51,6 +52,7 @@ class Faults:
     deaths: float = 0
     overflow: float = 0
     backlog: float = 0
+    losses: float = 0
 
 
 def parse(text: str) -> tuple[str, ...]:
@@ -66,15 +68,18 @@ def parse(text: str) -> tuple[str, ...]:
     return names
 
 
-def draw(chance: random.Random, names: Iterable[str]) -> Faults:
+def draw(chance: random.Random, names: Iterable[str], losses: random.Random) -> Faults:
     """Draw the rate of each of these faults for one history.
+
+    ``losses`` is the random stream for the fault of this name: it does not change other histories.
 
     About every third history omits a given fault: with all faults at once few trees get far.
     """
     rates = {}
     wanted = set(names)
     for name in FAULTS:  # always in this order, for the same random stream
-        used, strength = chance.random() < 0.67, chance.uniform(0.3, 1.5)
+        stream = losses if name == "losses" else chance
+        used, strength = stream.random() < 0.67, stream.uniform(0.3, 1.5)
         if name in wanted and (used or len(wanted) == 1):
             rates[name] = _RATES.get(name, 0.6) * strength
     return Faults(**rates)

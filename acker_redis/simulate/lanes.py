@@ -4,7 +4,7 @@ from functools import partial
 from itertools import islice
 
 from acker_redis.batching.batch import TRACK
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.simulate.batches import (
     After,
@@ -129,6 +129,9 @@ class Lane:
             world.clock.after(world.linger(), self._attempt)
         elif isinstance(reply, ChangedBatchError):
             world.counts["changed batches refused"] += 1
+            self._end()
+        elif isinstance(reply, SchemaError):
+            world.counts["batches given up for a lost key"] += 1
             self._end()
         elif isinstance(reply, ShardApplied) and (reply.highest or 0) > self._parts[-1].seq:
             world.counts["lanes stopped"] += 1

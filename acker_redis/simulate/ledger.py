@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
@@ -37,6 +37,9 @@ class Ledger(Books):
             raise Violation(
                 "content", "a pending block was tracked again with other trees, and not refused"
             )
+        if self.damaged(sent):
+            anchor = next(sent.each()).tree.anchor
+            raise Violation("damage", "a call for a block that has lost a key was applied", anchor)
         self.fences.applied(fence, self.ticks)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
@@ -67,6 +70,9 @@ class Ledger(Books):
         if isinstance(reply, ChangedBatchError):
             changed = stands and stands[0] == sent.seq and stands[1] != sent.fence.digest
             right = changed or (self.other(sent) and not again)
+        elif isinstance(reply, SchemaError):
+            right = self.damaged(sent) and not again
+            self.seen["batches refused for a lost key"] += 1
         else:
             right = isinstance(reply, BacklogError) and self.full(sent) and not again
         if not right or told:

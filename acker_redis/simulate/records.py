@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from acker_redis.batching.batch import FAIL, TRACK
-from acker_redis.reference.blocks import BlockRow
+from acker_redis.reference.blocks import BlockKey, BlockRow
 from acker_redis.simulate.batches import FoldedRow
 from acker_redis.simulate.trees import Link, Tree
 
@@ -85,6 +85,20 @@ class PendingBlock:
     """The slots that hold a tree."""
     strays: dict[int, Pending] = field(default_factory=dict)
     """Absent slots that have received rows: of trees that the row that tracked it did not have."""
+
+    lost: frozenset[BlockKey] = frozenset()
+    """Its keys that were deleted."""
+
+    @property
+    def keys(self) -> frozenset[BlockKey]:
+        """The keys that it has in Redis."""
+        some_failed = any(slot.failed for slot in self.slots.values())
+        has: dict[BlockKey, bool] = {
+            "block": True,
+            "failed": some_failed,
+            "present": bool(self.row.absent),
+        }
+        return frozenset(key for key, exists in has.items() if exists) - self.lost
 
     @property
     def size(self) -> int:

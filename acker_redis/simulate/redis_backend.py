@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.outcome import Outcome, parse_entry
 from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
+from acker_redis.reference.blocks import BlockKey, BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
 from acker_redis.simulate.redis_shard import RedisShard
@@ -37,7 +37,7 @@ class RedisBackend:
         """Apply a batch of blocks."""
         try:
             return self._shard.apply_blocks(rows, fence)
-        except (ChangedBatchError, BacklogError) as error:
+        except (ChangedBatchError, BacklogError, SchemaError) as error:
             return error
 
     def rotate(self) -> bool:
@@ -52,6 +52,10 @@ class RedisBackend:
         """Drain the blocks that expire."""
         while self._shard.expire_blocks():
             pass
+
+    def lose(self, block: int, key: BlockKey) -> None:
+        """Delete a key of a block."""
+        self._shard.lose(block, key)
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task and return them."""

@@ -14,7 +14,7 @@ from acker_redis.protocol.record import HEADER_FIRST, HEADER_SLOTS, RECORD_FIRST
 from acker_redis.protocol.rows import Columns
 from acker_redis.protocol.slots import unpack_slots
 from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
+from acker_redis.reference.blocks import BlockKey, BlockRow
 from acker_redis.reference.rows import pack, pack_block
 from acker_redis.sync.client import Acker
 
@@ -76,6 +76,11 @@ class RedisShard:
     def expire_blocks(self, blocks: int = 16) -> int:
         """Drain some blocks by one call; return the number left."""
         return int(self._run(commands.expire_blocks(self.keys, blocks))[2])
+
+    def lose(self, block: int, key: BlockKey) -> None:
+        """Delete a key of a block, if it exists."""
+        name = {"block": self.keys.block, "failed": self.keys.failed, "present": self.keys.present}
+        self.acker.connection.client.delete(name[key](block))
 
     def advance(self, ms: int) -> None:
         """Move the clock, back if ``ms`` is negative: every write becomes older by ``ms``."""

@@ -1,11 +1,13 @@
 """The shard as the actors see it: every call goes to the backend, then to the oracle."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
+from acker_redis.reference.blocks import BlockKey
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import AnySent, Reply, SentBlocks
 from acker_redis.simulate.block_ledger import BlockLedger
@@ -103,9 +105,25 @@ class Service:
             self._trace.add(self._clock.now, f"{task} takes {_words(outcomes)}", anchors)
         self.ledger.taken(task, outcomes)
         for outcome in outcomes:
-            if outcome.verdict != "touch":
+            # An absent slot has a verdict only if its block has lost the bitmap of its slots.
+            if outcome.verdict != "touch" and outcome.anchor in self.trees:
                 self.trees[outcome.anchor].read.append(outcome.reason)
         return outcomes
+
+    def lose(self, key: BlockKey, chance: random.Random) -> bool:
+        """Delete this key of a block that has not ended; return False if no block has it."""
+        blocks = {**self.ledger.blocks, **self.ledger.blocks_expiring}
+        having = [number for number, block in blocks.items() if key in block.keys]
+        if not having:
+            return False
+        number = chance.choice(having)
+        self._backend.lose(number, key)
+        self.ledger.lost(number, key)
+        self.counts[f"lost keys, {key}"] += 1
+        anchors = [slot.tree.anchor for slot in blocks[number].slots.values()]
+        self._trace.add(self._clock.now, f"block {number:x} loses its key {key}", anchors)
+        self._balance()
+        return True
 
     def snapshot(self) -> None:
         """Take a snapshot for a later failover."""
@@ -145,6 +163,7 @@ class Service:
             raise Violation("counters", f"{found}, expected {dict(wanted)}")
         ended = ("acked", "failed", "expired", "overflow", "conflict")
         open_ = found["tracked"] - sum(found[name] for name in ended)
+        open_ += self.ledger.surplus
         if open_ != self._backend.tracked_records():
             raise Violation(
                 "counters", f"{found} leave {open_} trees, but the shard has another number"

@@ -8,6 +8,7 @@ from functools import partial
 
 from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.reference.blocks import BlockKey
 from acker_redis.simulate.actors import Bolt, Rotator, Source
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.clock import Clock
@@ -21,6 +22,7 @@ from acker_redis.simulate.violations import Violation
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
 TASKS = ("orders", "clicks")
+LOSSES: tuple[BlockKey, ...] = ("failed", "failed", "present", "block")
 EDGES = ("a", "b", "c", "d", "e", "f", "g", "h")
 
 MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
@@ -58,7 +60,9 @@ class World:
         self.seed, self.breaks = seed, breaks
         # A string seed is hashed with SHA-512: the same stream on every machine.
         self.chance = chance = random.Random(f"acker-redis {seed}")  # noqa: S311 - no secret
-        self.faults: Faults = draw(chance, names)
+        # A history in which no key is lost does not depend on this stream.
+        self._losses = random.Random(f"acker-redis losses {seed}")  # noqa: S311 - no secret
+        self.faults: Faults = draw(chance, names, self._losses)
         self.config = self._draw_config()
         # Only trees that work takes long reach their deadline.
         slow = self.config.deadline_ms and chance.random() < 0.5
@@ -196,6 +200,11 @@ class World:
             for _ in range(1 + trees // 40):
                 if self.happens(fault, 20 if fault == "deaths" else 1):
                     self.clock.after(chance.randrange(at + 1), action)
+        for _ in range(1 + trees // 40):
+            if self._losses.random() < self.faults.losses:
+                key = self._losses.choice(LOSSES)
+                when = self._losses.randrange(at + 1)
+                self.clock.after(when, partial(self._key_is_lost, key), background=True)
 
     def _emits(self, source: Source, trees: Sequence[Tree], at: int) -> None:
         """Let a source track and emit trees, some of them as one block."""
@@ -232,6 +241,12 @@ class World:
     def _bolt_dies(self) -> None:
         self.chance.choice(self._bolts).die()
 
+    def _key_is_lost(self, key: BlockKey) -> None:
+        """Delete this key of a block, as soon as a block has it."""
+        if not self.service.lose(key, self._losses):
+            wait = self.config.tick_ms // 8
+            self.clock.after(wait, partial(self._key_is_lost, key), background=True)
+
     def _settle(self) -> None:
         """Tick N+1 more times, and check that nothing is left."""
         service, clock = self.service, self.clock
@@ -266,7 +281,7 @@ class World:
             return
         # Each TRACK of a block began a life or was rejected; both end with one verdict.
         least = tracks if tree.block else min(tracks, 1)
-        if not least <= heard <= tracks:
+        if not least <= heard <= tracks + self.service.ledger.extra[tree.anchor]:
             raise Violation(
                 "verdicts", f"tracked {tracks} times, but received {tree.read}", tree.anchor
             )

@@ -24,7 +24,7 @@ typedef struct list {
 } list;
 
 static int spoilt(acker_error *error) {
-    return acker_say(error, "REDIS",
+    return acker_say(error, "SCHEMA",
                      "an entry of the outcomes cannot be parsed; has another program written it?");
 }
 
@@ -336,6 +336,29 @@ static void unescape(char *to, size_t room, const char *from, size_t size) {
     to[used] = 0;
 }
 
+static int tampered(acker_error *error) {
+    return acker_say(error, "SCHEMA",
+                     "the record of a tree, or its block, has been tampered with; has a key of the "
+                     "block been lost?");
+}
+
+/* Return whether the bitmaps of a block are those that a script writes: its failed trees, of which
+ * has_failed says that there are some, and its present slots, none if all are present. */
+static bool sound(const redisReply *failed, const redisReply *present, size_t slots,
+                  bool has_failed) {
+    bool some_failed = false, some_present = !present->len;
+    if (failed->len && !fits(failed->str, failed->len, slots)) return false;
+    if (present->len && !fits(present->str, present->len, slots)) return false;
+    for (size_t slot = 0; slot < slots; slot++) {
+        bool held = !present->len || has(present->str, slot);
+        if (held) some_present = true;
+        if (!failed->len || !has(failed->str, slot)) continue;
+        if (!held) return false;
+        some_failed = true;
+    }
+    return some_present && (some_failed || !has_failed);
+}
+
 /* The layouts of a record and of a header: lua/README.md. */
 static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
                      acker_error *error) {
@@ -348,8 +371,10 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     const char *record = reply->element[2]->str;
     size_t size = reply->element[2]->len;
     tree->age = (int)reply->element[1]->integer;
-    if (size < head || size < head + (uint8_t)record[head - 1]) return spoilt(error);
+    if (size < head) return tampered(error);
     size_t task = (uint8_t)record[head - 1];
+    /* A task has a text after it, and a tree in a block has a task. */
+    if (size < head + task || (task ? size == head + task : head == 22)) return tampered(error);
     const char *text = record + head + task;
     const char *times = record + (head == 22 ? 0 : 9);
     int64_t last = big_endian(times, 6) + big_endian(times + 6, 4);
@@ -368,10 +393,8 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     bool partial = record[10] & 2;
     if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_STRING ||
         present->type != REDIS_REPLY_STRING || sums->len != 8 * slots ||
-        partial != (present->len > 0) || (partial && !fits(present->str, present->len, slots)) ||
-        (failed->len && !fits(failed->str, failed->len, slots))) {
-        return acker_say(error, "REDIS",
-                         "a block has lost its checksums, or a bitmap of its slots is damaged");
+        partial != (present->len > 0) || !sound(failed, present, slots, record[10] & 4)) {
+        return tampered(error);
     }
     /* The block has no such slot, or it holds no tree. */
     if (slot >= slots || (partial && !has(present->str, slot))) return 0;

@@ -441,7 +441,7 @@ func TestMalformedEntryOfABlockIsAnError(t *testing.T) {
 			if fields[name] = text; text == "-" {
 				delete(fields, name)
 			}
-			if found, err := readFields(fields, &idMaker{}); Code(err) != CodeRedis {
+			if found, err := readFields(fields, &idMaker{}); Code(err) != "SCHEMA" {
 				t.Errorf("%s %q was read as %v, %v", name, text, found, err)
 			}
 		}
@@ -479,6 +479,13 @@ func TestShowReadsBitmaps(t *testing.T) {
 		}
 		if tree, err := show(0, "", wrong); err == nil {
 			t.Errorf("%q: %v", wrong, tree)
+		}
+	}
+	record[10] = 6 // some slots are absent, and some trees have failed
+	for _, wrong := range []string{"", "\x00", "\x40"} {
+		reply := []interface{}{int64(0), int64(0), record, sums, []byte(wrong), []byte("\xa0")}
+		if tree, err := readTree(reply, block, 3); Code(err) != "SCHEMA" {
+			t.Errorf("%q: %v %v", wrong, tree, err)
 		}
 	}
 	record[10] = 2 // some slots are absent, and their bitmap is lost

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -173,7 +174,7 @@ func (o *Outcomes) Handle(ctx context.Context, handle func(Outcome) error) error
 }
 
 func readEntry(shard int, reply interface{}, ids *idMaker) (Entry, error) {
-	bad := &Error{Code: CodeRedis, Words: "an entry of the outcomes cannot be parsed; has another program " +
+	bad := &Error{Code: "SCHEMA", Words: "an entry of the outcomes cannot be parsed; has another program " +
 		"written it?"}
 	parts, err := redis.Values(reply, nil)
 	if err != nil || len(parts) != 2 {
@@ -412,6 +413,20 @@ func (t *TreeState) setTimes(now int64, wire []byte) {
 	t.IdleMs = t.AgeMs - int64(binary.BigEndian.Uint32(wire[6:]))
 }
 
+// tampered is the error about a record, or a block, that no script writes: it has lost a key, for example.
+func tampered(anchor uint64) error {
+	return &Error{Code: "SCHEMA", Words: fmt.Sprintf("the record of anchor %d, or of its block, has been tampered with", anchor)}
+}
+
+// wholeRecord reports whether the last byte of the head is the length of a task that is there, with a text after it.
+func wholeRecord(record []byte, head int) bool {
+	if len(record) < head {
+		return false
+	}
+	task := int(record[head-1])
+	return len(record) > head+task || len(record) == head && task == 0
+}
+
 func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, error) {
 	if len(reply) == 1 {
 		return nil, nil
@@ -433,8 +448,8 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 	}
 	if !tree.InBlock {
 		// Checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id or why.
-		if len(record) < 20 || len(record) < 20+int(record[19]) {
-			return nil, unreadable("show")
+		if !wholeRecord(record, 20) {
+			return nil, tampered(anchor)
 		}
 		tree.Checksum = binary.BigEndian.Uint64(record)
 		tree.Failed = record[8]&1 != 0
@@ -449,8 +464,11 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 		return tree, nil
 	}
 	// First seen 6, last row 4, flags 1, slots 2, digest 8, length of the task 1, task, label.
-	if len(reply) < 6 || len(record) < 22 || len(record) < 22+int(record[21]) {
+	if len(reply) < 6 {
 		return nil, unreadable("show")
+	}
+	if !wholeRecord(record, 22) || record[21] == 0 {
+		return nil, tampered(anchor)
 	}
 	tree.setTimes(now, record)
 	tree.Task = string(record[22 : 22+int(record[21])])
@@ -460,8 +478,14 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 	present, err3 := redis.Bytes(reply[5], nil)
 	partial, slots := record[10]&2 != 0, int(binary.BigEndian.Uint16(record[11:]))
 	if err != nil || err2 != nil || err3 != nil || len(sums) != 8*slots || partial != (len(present) > 0) ||
-		partial && !bitmap(present).fits(slots) || len(failed) > 0 && !bitmap(failed).fits(slots) {
-		return nil, unreadable("show")
+		partial && (!bitmap(present).fits(slots) || bitmap(present).count() == 0) ||
+		len(failed) > 0 && !bitmap(failed).fits(slots) || record[10]&4 != 0 && bitmap(failed).count() == 0 {
+		return nil, tampered(anchor)
+	}
+	for k := range failed {
+		if partial && failed[k]&^present[k] != 0 {
+			return nil, tampered(anchor) // a slot without a tree has failed
+		}
 	}
 	slot := slotOf(anchor)
 	if slot >= slots || partial && !bitmap(present).has(slot) {

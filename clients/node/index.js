@@ -521,7 +521,14 @@ function handled(promise) {
 
 function parseShow([now, , record, checksums, failed, present], anchor) {
   if (record === undefined) return null;
-  if (checksums === undefined) {
+  const inBlock = present !== undefined;
+  const head = inBlock ? 22 : 20;
+  const end = head + record[head - 1];
+  // A task has a text after it, and a block has a task.
+  if (!(record.length >= end) || (end > head ? record.length === end : inBlock)) {
+    throw malformed(`the record of anchor ${anchor}`);
+  }
+  if (!inBlock) {
     // Bytes: checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id. Without
     // a task: why. The text is JSON-escaped.
     const task = 20 + record[19];
@@ -541,9 +548,15 @@ function parseShow([now, , record, checksums, failed, present], anchor) {
     throw malformed(`the block of anchor ${anchor} has lost its checksums, or which slots it holds`);
   }
   const bitmap = (name, bytes) => slotsOf(name, bytes.toString('hex'), slots);
-  if (slot >= slots || (hasAbsent && !bitmap('present', present).has(slot))) return null;
+  const held = hasAbsent ? bitmap('present', present) : null;
+  const failures = failed.length > 0 ? bitmap('failed', failed) : new Set();
+  const hasFailed = (record[10] & 4) === 4;
+  if (held?.size === 0 || (hasFailed && !failures.size) || [...failures].some((one) => held && !held.has(one))) {
+    throw malformed(`the block of anchor ${anchor} has lost which of its trees have failed, or which slots it holds`);
+  }
+  if (slot >= slots || (held && !held.has(slot))) return null;
   return {
-    checksum: checksums.readBigUInt64BE(8 * slot), failed: failed.length > 0 && bitmap('failed', failed).has(slot),
+    checksum: checksums.readBigUInt64BE(8 * slot), failed: failures.has(slot),
     ...times(now, record, 0), task: record.toString('utf8', 22, label),
     sourceId: record.toString('utf8', label), why: '', // the verdict has it
   };

@@ -959,6 +959,9 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
       if ((anchor & _acker_IN_BLOCK)); then
         _acker_holds $((anchor & 4095)) || break
       else
+        _acker_strings "$_acker_reply"
+        _acker_octets "${_acker_found[0]:-}"
+        _acker_untampered 20 || break
         ACKER_PENDING=yes
       fi
       return 0
@@ -970,15 +973,39 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
 }
 
 _acker_holds() { # SLOT: set ACKER_PENDING to yes if the block in _acker_reply has a tree in this slot
-  local bytes partial slots
-  _acker_fault=REDIS _acker_said='the block has lost its checksums, or the bitmap of its trees'
+  local bytes failed flags slots i last some=0
   _acker_strings "$_acker_reply" # header, checksums, failed, present
-  ((${#_acker_found[@]} == 4)) || return
+  ((${#_acker_found[@]} == 4)) || _acker_found=('' '' '' '')
   _acker_octets "${_acker_found[0]}"
-  partial=$((${bytes[10]:-0} & 2)) slots=$((256 * ${bytes[11]:-0} + ${bytes[12]:-0}))
+  _acker_untampered 22 || return
+  flags=${bytes[10]} slots=$((256 * bytes[11] + bytes[12]))
+  _acker_said='the block has lost its checksums, or the bitmap of its trees or of those that have failed'
+  _acker_octets "${_acker_found[1]}"
+  ((slots && ${#bytes[@]} == 8 * slots)) || return
+  last=$(((slots + 7) / 8 - 1))
+  _acker_octets "${_acker_found[2]}" # empty if no tree has failed
+  failed=("${bytes[@]}")
   _acker_octets "${_acker_found[3]}" # empty if each slot holds a tree
-  ((${#bytes[@]} == (partial ? (slots + 7) / 8 : 0))) || return
-  ((slots <= $1 || (partial && !(bytes[$1 / 8] >> (7 - $1 % 8) & 1)))) || ACKER_PENDING=yes
+  ((${#bytes[@]} == (flags & 2 ? last + 1 : 0))) || return
+  ((${#failed[@]} == last + 1 || (${#failed[@]} == 0 && !(flags & 4)))) || return
+  if ! ((flags & 2)); then
+    for ((i = 0; i <= last; i++)); do bytes[i]=255; done
+    bytes[last]=$((255 << (8 * last + 8 - slots) & 255))
+  fi
+  ((!(bytes[last] & ((1 << (8 * last + 8 - slots)) - 1)))) || return
+  for ((i = 0; i <= last; i++)); do
+    ((some |= (bytes[i] > 0) | (${failed[i]:-0} > 0) << 2, !(${failed[i]:-0} & ~bytes[i]))) || return
+  done
+  ((some & 1 && !(flags & 4 & ~some))) || return
+  ((slots <= $1 || !(bytes[$1 / 8] >> (7 - $1 % 8) & 1))) || ACKER_PENDING=yes
+}
+
+_acker_untampered() { # HEAD: check the record in `bytes`; its byte before HEAD is the length of the task
+  # A text comes after the task; a header of a block, HEAD 22, has a task.
+  _acker_fault=SCHEMA _acker_said='the record of the tree has been tampered with'
+  local at=$(($1 - 1)) text
+  text=$((${#bytes[@]} - $1 - ${bytes[at]:-255}))
+  ((text >= 0 && (bytes[at] ? text > 0 : $1 == 20)))
 }
 
 acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
@@ -1001,7 +1028,7 @@ acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to CO
     _acker_patiently _acker_ask "XRANGE $key - + COUNT ${2:-16}" || { _acker_fail_now; return; }
     _acker_read_entries "$shard" && continue
     ACKER_OUTCOMES=() _acker_entries=()
-    _acker_error REDIS 'an entry of the outcomes cannot be parsed; has another program written it?'
+    _acker_error SCHEMA 'an entry of the outcomes cannot be parsed; has another program written it?'
     return
   done
 }

@@ -190,6 +190,8 @@ class _Run(run._Run):
         calls = step["calls"]
         if calls and (error := run_error(calls[-1])):
             return error
+        if "error" in step:
+            return step["error"]
         if verb == "show":
             return {"tree": None} if len(calls[0]["reply"]) == 1 else None
         answer: Json = {

@@ -8,7 +8,7 @@ from tests.simulate.mutants import BLOCKS, found_by, mutate, replace_once
 SEEDS = 120
 
 ENDS = "if not any(block.checksums):"
-NACKED = "nacked = {slot for slot in slots if block.checksums[slot]}"
+NACKED = "nacked = slots if block.lost else {slot for slot in slots if block.checksums[slot]}"
 MOVES = 'if age is not None and (row.touch or self.config.refresh == "update"):'
 MOVED = "to, capped = self._moved_to(age, block.first_ms)"
 STAYS = "and not (capped and to == age)"
@@ -20,6 +20,7 @@ BUCKETS = "{} for _ in range(self.config.buckets)"
 SLOTS = "slots = block.trees - block.failed"
 EVERY = "set(range(len(block.checksums)))"
 CONTENT = "elif (block.task, block.label, block.tracked, block.absent) != ("
+LOST = "block.lost.add(key)"
 ABSENT = "absent=() if rows else tuple(sorted(block.absent)),"
 MUTANTS = {
     "a block is acked while a slot is incomplete": (ENDS, "if not any(block.checksums[1:]):"),
@@ -71,6 +72,34 @@ MUTANTS = {
         "            for slot, delta in row.deltas.items():\n"
         "                if old and slot < len(old.checksums):\n"
         f"                    old.checksums[slot] ^= delta\n            {DROPPED}",
+    ),
+    "a block that has lost its failures is one without failures": (
+        LOST,
+        'block.lost |= {key} - {"failed"}',
+    ),
+    "a block that has lost its present slots is one with all slots": (
+        LOST,
+        'block.lost |= {key} - {"present"}',
+    ),
+    "a block that has lost its checksums is like any other": (
+        LOST,
+        'block.lost |= {key} - {"block"}',
+    ),
+    "a call for a block that has lost its failures is applied": (
+        "if block and block.lost:",
+        "if False:",
+    ),
+    "trees are acked when a block expires that has lost a key": (
+        NACKED,
+        "nacked = {slot for slot in slots if block.checksums[slot]}",
+    ),
+    "a block that has lost a key is forgotten": (
+        SLOTS,
+        f"{SLOTS} if not block.lost else set()",
+    ),
+    "a block that has lost a key has residuals": (
+        "[0] * len(block.checksums) if block.lost else block.checksums",
+        "block.checksums",
     ),
     "a repeated track resets the checksums": (
         SAME,
@@ -178,11 +207,11 @@ MUTANTS = {
         '"deadline" if self.config.deadline_ms else "idle"',
     ),
     "residuals are those of other slots": (
-        "block.checksums[slot] for slot in outcome.nacked",
-        "block.checksums[slot] for slot in outcome.nacked[::-1]",
+        "sums[slot] for slot in outcome.nacked",
+        "sums[slot] for slot in outcome.nacked[::-1]",
     ),
     "residuals are those of the track": (
-        "block.checksums[slot] for slot in outcome.nacked",
+        "sums[slot] for slot in outcome.nacked",
         "block.tracked[slot] for slot in outcome.nacked",
     ),
     "codes of blocks are read by another configuration": (

@@ -76,6 +76,14 @@ STATES = [
     "rows of blocks that are not there",
     "rows of slots that are not there",
     "rotators died before a drain of blocks",
+    "lost keys, block",
+    "lost keys, failed",
+    "lost keys, present",
+    "blocks expired without their block key",
+    "blocks expired without their failed key",
+    "blocks expired without their present key",
+    "batches refused for a lost key",
+    "batches given up for a lost key",
     "rows that a deadline left in their bucket",
     "rows moved as far as a deadline allows",
     "touches without a verdict, at a deadline",
@@ -110,7 +118,7 @@ def test_no_promise_is_broken_under_a_single_fault(fault: str) -> None:
     seeds = budget().seeds // 10
     table = dict(summary(clean(play(seed, 40, parse(fault))) for seed in range(seeds)))
     assert table["acked"] > 10 * seeds
-    if fault not in ("failover", "pause", "rerun"):
+    if fault not in ("failover", "pause", "rerun", "losses"):
         assert "second verdicts" not in table
 
 

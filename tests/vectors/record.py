@@ -12,7 +12,7 @@ from acker_redis.batching.sent import Part
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
 from acker_redis.protocol.blocks import BlockPart, Blocks
 from acker_redis.protocol.commands import Call, Fence
-from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.ids import shard_of, split_anchor
 from acker_redis.protocol.keys import ShardKeys
 from tests.support import config_of
 from tests.vectors.operations import (
@@ -30,6 +30,8 @@ from tests.vectors.operations import (
 from tests.vectors.oracle import Oracle
 
 NAMESPACE = "vector"
+REPLY = ("now", "age", "record", "checksums", "failed", "present")
+"""The elements of a reply of show; the last three only of a block."""
 _CODES: dict[type[Exception], str] = {BacklogError: "BACKLOG", ChangedBatchError: "CONFLICT"}
 
 
@@ -145,6 +147,26 @@ class Vector:
         (call,) = calls_of(do, self.config, NAMESPACE)
         reply = self._shard_of(anchor).show(anchor)
         self._steps.append({"do": do, "calls": [_call(call, reply)]})
+
+    def damaged(self, anchor: int, **fields: bytes | None) -> None:
+        """Call show for a tree whose keys were tampered with: the client raises SCHEMA.
+
+        ``fields`` are the elements of the reply that differ from what the model has (``REPLY``);
+        None for a missing key.
+        """
+        do = {"show": {"anchor": str(anchor)}}
+        (call,) = calls_of(do, self.config, NAMESPACE)
+        reply = self._shard_of(anchor).show(anchor)
+        if len(reply) == 1:  # the model has no such tree
+            reply = [
+                None,
+                0,
+                None,
+                *([None, {"hex": ""}, {"hex": ""}] if split_anchor(anchor) else []),
+            ]
+        for name, value in fields.items():
+            reply[REPLY.index(name)] = None if value is None else {"hex": value.hex()}
+        self._steps.append({"do": do, "calls": [_call(call, reply)], "error": "SCHEMA"})
 
     def raw(
         self,

@@ -12,13 +12,14 @@ import pytest
 import redis
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError, SchemaError
 from acker_redis.flows.steps import Together
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import DENSE_LEAST, Blocks
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.tree import parse_show
 from acker_redis.sync.client import Acker
 from acker_redis.sync.connection import Connection
 from tests.vectors import make, plain
@@ -122,6 +123,34 @@ def _python_client_sends(vector: Json) -> None:
         if ends_early(step):  # nor is one sent after a refusal
             made = made[: len(sent)]
         assert made == sent
+
+
+@each_topic
+def test_python_client_shows_no_damaged_tree(topic: str) -> None:
+    """The client raises SCHEMA exactly where the vector has it; it shows all other trees."""
+    for name in of(topic, VECTORS):
+        for step in VECTORS[name]["steps"]:
+            if "show" not in (step.get("do") or {}):
+                continue
+            (call,), anchor = step["calls"], int(step["do"]["show"]["anchor"])
+            if is_error(call):
+                continue
+            reply = [_shown(element) for element in call["reply"]]
+            reply[0] = 0
+            with naming(name):
+                if "error" in step:
+                    assert step["error"] == "SCHEMA"
+                    with pytest.raises(SchemaError):
+                        parse_show(reply, anchor)
+                else:
+                    parse_show(reply, anchor)
+
+
+def _shown(element: Json) -> Json:
+    """Return an element of a reply of show; times are zero."""
+    if not isinstance(element, dict):
+        return element
+    return bytes.fromhex(element["hex"].replace("?", "0"))
 
 
 class Answers(Connection):

@@ -133,7 +133,8 @@ is_deeply(shown(9, 2, $sums, "\x80\x40", "\x90\x40"), [ 10, 1, 'page', '' ], 'a 
 is(shown(1, 2, $sums, '', "\x90\x40"), undef, 'an absent slot');
 is(shown(10, 0, $sums, '', ''), undef, 'a slot that the block does not have');
 my @damaged = ([ 0, undef, '', '' ], [ 0, substr($sums, 8), '', '' ], [ 2, $sums, '', '' ], [ 0, $sums, '', "\xff\xc0" ],
-    [ 0, $sums, "\x80", '' ], [ 2, $sums, '', "\x90" ], [ 0, $sums, "\x80\x41", '' ]);
+    [ 0, $sums, "\x80", '' ], [ 2, $sums, '', "\x90" ], [ 0, $sums, "\x80\x41", '' ], [ 4, $sums, '', '' ],
+    [ 4, $sums, "\0\0", '' ], [ 2, $sums, "\x40\0", "\x90\x40" ], [ 2, $sums, '', "\0\0" ]);
 for my $number (0 .. $#damaged) {
     refused("damaged block $number", SCHEMA => sub { shown(0, @{ $damaged[$number] }) });
 }

@@ -316,6 +316,7 @@ final class Client
             return null;
         }
         [, $age, $record] = $reply;
+        self::checkRecord($anchor, $record);
         return $anchor <= Ids::ANCHOR_MAX
             ? self::tree($record, $age)
             : self::treeInBlock($anchor, ...array_slice($reply, 1));
@@ -690,7 +691,10 @@ final class Client
             && (bool) ($flags & 2) === ($present !== '');
         $failed = $failed === '' ? [] : Ids::slotsOf($failed, $count);
         $present = $present === '' ? range(0, $count - 1) : Ids::slotsOf($present, $count);
-        if (!$whole || $failed === null || $present === null) {
+        if (
+            !$whole || $failed === null || !$present
+            || ($flags & 4 && !$failed) || array_diff($failed, $present)
+        ) {
             throw self::malformed("the block of anchor $anchor");
         }
         $slot = $anchor & 4095;
@@ -702,6 +706,20 @@ final class Client
             'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array($slot, $failed, true),
             'age' => $age, 'task' => $task, 'sourceId' => $label, 'why' => '', // its verdict has the why
         ];
+    }
+
+    /**
+     * A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a task a text.
+     */
+    private static function checkRecord(int $anchor, string $record): void
+    {
+        $inBlock = $anchor > Ids::ANCHOR_MAX;
+        $head = $inBlock ? 22 : 20;
+        $task = strlen($record) < $head ? 255 : ord($record[$head - 1]);
+        $text = strlen($record) - $head - $task;
+        if ($text < 0 || ($task > 0 ? $text === 0 : $inBlock)) {
+            throw self::malformed("the record of anchor $anchor");
+        }
     }
 
     private static function malformed(string $words): AckerException

@@ -172,6 +172,7 @@ check('an absent slot', $show(1, 2, $sums, '', "\x90\x40") === null && $show(10,
 foreach ([
     [0, null, '', ''], [0, substr($sums, 8), '', ''], [2, $sums, '', ''], [0, $sums, '', "\xff\xc0"],
     [0, $sums, "\x80", ''], [2, $sums, '', "\x90"], [0, $sums, "\x80\x41", ''],
+    [4, $sums, '', ''], [4, $sums, "\0\0", ''], [2, $sums, "\x40\0", "\x90\x40"], [2, $sums, '', "\0\0"],
 ] as $number => $damaged) {
     refused("damaged block $number", fn () => $show(0, ...$damaged), 'SCHEMA');
 }

@@ -219,6 +219,7 @@ module AckerRedis
         _, age, record, *block = run("show", AckerRedis.shard_of(anchor, shards), [[anchor].pack("Q>")])
         next if record.nil?
 
+        check_record(anchor, record.b, block.empty? ? 20 : 22)
         block.empty? ? tree(record.b, age) : tree_in_block(anchor, record.b, age, *block)
       end
     end
@@ -527,6 +528,15 @@ module AckerRedis
       found || raise(malformed("bitmap #{name} of a block of #{slots} slots is #{hex.to_s[0, 40].inspect}"))
     end
 
+    # A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a
+    # task a text. The length is in the last byte of +head+.
+    def check_record(anchor, record, head)
+      task = record.bytesize < head ? 255 : record.getbyte(head - 1)
+      text = record.bytesize - head - task
+      whole = task.zero? ? text >= 0 && head == 20 : text.positive?
+      raise malformed("the record of anchor #{anchor}") unless whole
+    end
+
     # Record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, escaped
     # source id or why.
     def tree(record, age)
@@ -544,8 +554,11 @@ module AckerRedis
       task, label = AckerRedis.parse_texts(header.byteslice(21..))
       whole = checksums.to_s.bytesize == 8 * count && (flags & 2).zero? == present.empty?
       failed = failed.empty? ? [] : AckerRedis.slots_of(failed, count)
-      present = present.empty? ? (0...count) : AckerRedis.slots_of(present, count)
-      raise malformed("the block of anchor #{anchor}") unless whole && failed && present
+      present = present.empty? ? [*0...count] : AckerRedis.slots_of(present, count)
+      raise malformed("the block of anchor #{anchor}") unless whole && failed && present&.any?
+      if (failed.empty? && flags & 4 != 0) || (failed - present).any?
+        raise malformed("the bitmap of the failed trees of the block of anchor #{anchor}")
+      end
 
       slot = anchor & 4095
       return unless present.include?(slot)

@@ -144,7 +144,8 @@ check("a tree of a full block", show.call(9, 0, sums, "", "") == [10, false, "pa
 check("a failed tree", show.call(9, 2, sums, "\x80\x40".b, "\x90\x40".b) == [10, true, "page", ""])
 check("an absent slot", show.call(1, 2, sums, "", "\x90\x40".b).nil? && show.call(10, 0, sums, "", "").nil?)
 [[0, nil, "", ""], [0, sums[8..], "", ""], [2, sums, "", ""], [0, sums, "", "\xff\xc0".b], [0, sums, "\x80", ""],
- [2, sums, "", "\x90"], [0, sums, "\x80\x41", ""]].each do |flags, *block|
+ [2, sums, "", "\x90"], [0, sums, "\x80\x41", ""], [4, sums, "", ""], [4, sums, "\0\0", ""],
+ [2, sums, "\x40\0", "\x90\x40".b], [2, sums, "", "\0\0"]].each do |flags, *block|
   refused("a damaged block #{block}", "SCHEMA") { show.call(0, flags, *block) }
 end
 

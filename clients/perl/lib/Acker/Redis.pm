@@ -219,7 +219,19 @@ sub show {
     my $shard = shard_of($anchor, $self->_config->{shards});
     my ($now, $age, $record, @block) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
     return undef if !defined $record;
+    _check_record($anchor, $record);
     return $anchor > ANCHOR_MAX ? _tree_in_block($anchor, $now, $age, $record, @block) : _tree($now, $age, $record);
+}
+
+# A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a task a text.
+sub _check_record {
+    my ($anchor, $record) = @_;
+    my $in_block = $anchor > ANCHOR_MAX;
+    my $head = $in_block ? 22 : 20;
+    my $task = length $record < $head ? 255 : ord substr $record, $head - 1, 1;
+    my $text = length($record) - $head - $task;
+    _malformed("the record of anchor $anchor") if $text < 0 || ($task ? !$text : $in_block);
+    return;
 }
 
 sub _tree {
@@ -240,8 +252,11 @@ sub _tree_in_block {
     my $failures = length $failed ? slots_of($failed, $count) : [];
     my $held = length $present ? slots_of($present, $count) : [ 0 .. $count - 1 ];
     _malformed("the block of anchor $anchor")
-      if length($sums // '') != 8 * $count || !($flags & 2) != !length $present || !$failures || !$held;
-    return undef if !grep { $_ == $slot } @$held;
+      if length($sums // '') != 8 * $count || !($flags & 2) != !length $present || !$failures || !$held || !@$held;
+    my %held = map { $_ => 1 } @$held;
+    _malformed("the bitmap of the failed trees of the block of anchor $anchor")
+      if $flags & 4 && !@$failures || grep { !$held{$_} } @$failures;
+    return undef if !$held{$slot};
     return { idle_ms => _idle_ms($now, $first, $since), age => 0 + $age, task => $task, source_id => _text($label),
         checksum => unpack('Q>', substr $sums, 8 * $slot, 8), failed => (grep { $_ == $slot } @$failures) ? 1 : 0,
         why => '' };    # its verdict has the why

@@ -106,7 +106,7 @@ public final class Outcomes {
         } catch (AckerException error) {
             throw error;
         } catch (RuntimeException error) {
-            throw new AckerException("REDIS", "an entry of the outcomes cannot be parsed; has another program written"
+            throw new AckerException("SCHEMA", "an entry of the outcomes cannot be parsed; has another program written"
                     + " it?", error);
         }
     }

@@ -19,7 +19,7 @@ final class Slots {
             if ((bitmap[slot / 8] & 0x80 >> slot % 8) != 0) slots.set(slot);
         }
         if (bitmap.length != (count + 7) / 8 || slots.length() > count) {
-            throw new AckerException("REDIS", HexFormat.of().formatHex(bitmap) + " is not a bitmap of " + count
+            throw new AckerException("SCHEMA", HexFormat.of().formatHex(bitmap) + " is not a bitmap of " + count
                     + " slots; has another program written it?");
         }
         return slots;

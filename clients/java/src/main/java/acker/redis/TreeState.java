@@ -2,6 +2,7 @@ package acker.redis;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.BitSet;
 import java.util.List;
 import java.util.regex.Pattern;
 
@@ -30,6 +31,7 @@ public record TreeState(
         long now = Replies.number(reply.get(0));
         boolean expiring = Replies.number(reply.get(1)) >= buckets;
         ByteBuffer record = ByteBuffer.wrap(Replies.bytes(reply.get(2)));
+        checkRecord(anchor, record);
         if (!Ids.inBlock(anchor)) {
             long checksum = record.getLong();
             boolean failed = (record.get() & 1) != 0;
@@ -43,23 +45,42 @@ public record TreeState(
         }
         long first = milliseconds(record);
         long last = first + (record.getInt() & 0xffffffffL);
-        boolean partial = (record.get() & 2) != 0;
+        byte flags = record.get();
+        boolean partial = (flags & 2) != 0;
         int slots = record.getShort() & 0xffff;
         record.position(record.position() + 8);
         String task = text(record, record.get() & 0xff);
         String label = text(record, record.remaining());
         int slot = Ids.slotOf(anchor);
-        byte[] failed = Replies.bytes(reply.get(4));
         byte[] present = Replies.bytes(reply.get(5));
+        BitSet failed = slots(Replies.bytes(reply.get(4)), slots);
+        BitSet held = slots(present, slots);
+        if (!partial) held.set(0, slots);
+        boolean lost = (flags & 4) != 0 && failed.isEmpty() || held.isEmpty();
+        BitSet others = (BitSet) failed.clone();
+        others.andNot(held);
         ByteBuffer checksums = ByteBuffer.wrap(Replies.bytes(reply.get(3)));
-        if (checksums.limit() != 8 * slots || partial != present.length > 0) {
-            throw new AckerException("REDIS", "the block of anchor " + anchor
-                    + " has lost its checksums, or the bitmap of its trees");
+        if (checksums.limit() != 8 * slots || partial != present.length > 0 || lost || !others.isEmpty()) {
+            throw new AckerException("SCHEMA", "the block of anchor " + anchor
+                    + " has lost its checksums, or the bitmap of its trees or of those that have failed");
         }
-        if (slot >= slots || partial && !Slots.parse(present, slots).get(slot)) return null;
-        boolean lost = failed.length > 0 && Slots.parse(failed, slots).get(slot);
-        return new TreeState(anchor, task, label, checksums.getLong(8 * slot), lost, "", now - first, expiring,
-                Math.max(0, now - last));
+        if (!held.get(slot)) return null;
+        return new TreeState(anchor, task, label, checksums.getLong(8 * slot), failed.get(slot), "", now - first,
+                expiring, Math.max(0, now - last));
+    }
+
+    /** A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a task a text. */
+    private static void checkRecord(long anchor, ByteBuffer record) {
+        int head = Ids.inBlock(anchor) ? 22 : 20;
+        int task = record.limit() < head ? 255 : record.get(head - 1) & 0xff;
+        int text = record.limit() - head - task;
+        if (text < 0 || (task > 0 ? text == 0 : Ids.inBlock(anchor))) {
+            throw new AckerException("SCHEMA", "the record of anchor " + anchor + " has been tampered with");
+        }
+    }
+
+    private static BitSet slots(byte[] bitmap, int count) {
+        return bitmap.length == 0 ? new BitSet() : Slots.parse(bitmap, count);
     }
 
     private static long milliseconds(ByteBuffer record) {

@@ -12,6 +12,7 @@ pytest.importorskip("acker_flights.session")
 from acker_flights import session
 
 
+@pytest.mark.nightly  # test_order_lines.py does as much
 def test_each_order_is_priced_once_when_a_job_is_killed(tmp_path: Path) -> None:
     advice = session.missing_java()
     if advice:

@@ -126,6 +126,10 @@ class Memory:
             last = df.count() if frozen else DRIVER_MOST + 1
         return "driver" if last <= DRIVER_MOST else "executors"
 
+    def is_large(self, query_id: str) -> bool:
+        """Return whether the last batch of a query was large; False if none is known."""
+        return self._messages.get(query_id, 0) > DRIVER_MOST / 4
+
     def keep(self, query_id: str, df: DataFrame) -> None:
         """Note rows that a query has kept; they are released when its next batch begins."""
         with self._lock:

@@ -96,9 +96,11 @@ class Tracking:
             NUMBER: ids.number.cast("bigint"),
             ATTEMPT: self._tried(),
         }
-        trees = self._batch.freeze(df.withColumns(columns))
-        whose = (self._lane, self._batch.batch_id)
-        found = number(trees, self._names.anchor, self._source, whose, self._batch.ids, least)
+        batch = self._batch
+        trees = batch.freeze(df.withColumns(columns))
+        whose = (self._lane, batch.batch_id)
+        name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
+        found = number(trees, name, self._source, whose, batch.ids, least, large)
         return Numbered(self._with_ids(found.trees), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:

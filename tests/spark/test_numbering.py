@@ -1,0 +1,64 @@
+"""The blocks of a batch: both ways to count its records give the same."""
+
+import random
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.spark.ids import Ids
+from acker_redis.spark.numbering import ATTEMPT, NUMBER, PREFIX, Numbered, number
+from tests.spark.known_ids import SALT
+
+Records = list[tuple[str, int | None, int]]
+
+
+def counted(spark: SparkSession, records: Records, large: bool) -> Numbered:
+    """Number records (prefix, number, attempt) as a large batch, or as a small one."""
+    schema = f"{PREFIX} STRING, {NUMBER} BIGINT, {ATTEMPT} INT"
+    df = spark.createDataFrame(records, schema)
+    ids = Ids(spark, IdMaker(salt=SALT))
+    return number(df, "anchor", "shop", ("lane", 7), ids, large=large)
+
+
+def anchors(df: DataFrame) -> dict[tuple[str, int, int], int]:
+    return {(r[PREFIX], r[NUMBER], r[ATTEMPT]): r["anchor"] for r in df.collect()}
+
+
+def random_records(chance: random.Random) -> Records:
+    """Return records of several numberings, some of which have gaps."""
+    records = []
+    for prefix in ("p", "q's", "\\")[: chance.randint(1, 3)]:
+        start, size = chance.choice([0, 4080, 8190, 2**63 - 5000]), chance.randint(1, 4500)
+        step = chance.choice([1, 1, 1, 3])
+        size = min(size, (2**63 - start) // step)
+        for attempt in range(chance.randint(1, 2)):
+            records += [(prefix, start + step * n, attempt) for n in range(size)]
+    chance.shuffle(records)
+    return records
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_large_batch_has_the_blocks_of_a_small_one(spark: SparkSession, seed: int) -> None:
+    records = random_records(random.Random(seed))
+    large, small = counted(spark, records, large=True), counted(spark, records, large=False)
+    assert sorted(large.blocks, key=str) == sorted(small.blocks, key=str)
+    assert large.loose is small.loose
+    assert anchors(large.trees) == anchors(small.trees)
+
+
+def test_number_that_occurs_twice_and_hides_a_gap_gets_one_anchor(spark: SparkSession) -> None:
+    """The fold then refuses the batch."""
+    records: Records = [("p", n, 0) for n in [*range(20), 5, *range(21, 40)]]
+    found = counted(spark, records, large=True)
+    assert found.trees.groupBy("anchor").count().where("count > 1").count() == 1
+
+
+@pytest.mark.parametrize("bad", [None, -1])
+@pytest.mark.parametrize("large", [True, False])
+def test_invalid_number_is_refused(spark: SparkSession, bad: int | None, large: bool) -> None:
+    """Also if there are as many records as numbers from the least to the highest."""
+    records: Records = [("p", n, 0) for n in range(20) if n != 7]
+    with pytest.raises(InvalidBatchError, match="numbers must be 0 to"):
+        counted(spark, [*records, ("p", bad, 0)], large)

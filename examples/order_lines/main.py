@@ -1,4 +1,4 @@
-"""Two Spark jobs price 200,000 order lines; one is killed, one has a bug; pandas checks each order.
+"""Two Spark jobs price 200,000 order lines; both are killed, one has a bug; pandas checks all.
 
 python main.py [--lines N] [--seed N] [--kill JOB ..] [--work FOLDER] [--redis URL]
 """
@@ -25,6 +25,7 @@ from acker_redis import Acker, AckerConfig, Rotator
 from acker_redis.embedded import EmbeddedRedis
 
 NAMESPACE = "order-lines"
+JOBS = ("ingest", "price")
 
 
 def main() -> int:
@@ -32,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--lines", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill", nargs="*", choices=("ingest", "price"), default=("ingest",))
+    parser.add_argument("--kill", nargs="*", choices=JOBS, default=JOBS)
     parser.add_argument("--work", type=Path, help="a new folder for all files, which stays")
     parser.add_argument("--redis", help="URL of your Redis; by default a temporary one")
     given = parser.parse_args()

@@ -18,7 +18,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 CI = os.environ.get("CI") == "true"
 
-LONGEST = ("demo/", "examples/test_spark_jobs", "spark/faults/", "spark/", "browser/", "languages/")
+LONGEST = (
+    *("demo/", "examples/test_order_lines", "examples/test_spark_jobs", "spark/faults/", "spark/"),
+    *("browser/", "languages/"),
+)
 """Files that take longest. They start first, so that no process waits for another at the end."""
 
 NOT_TRACED = ("hazard", "properties", "servers", "vectors")

@@ -11,9 +11,10 @@ import pytest
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
+from tests import wheels
 from tests.spark.versions.environments import python_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = wheels.ROOT
 PROGRAM = """
 import sys
 import acker_redis
@@ -41,12 +42,7 @@ with Acker.from_url(sys.argv[1], "from-the-wheel", timeout=60) as acker:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
-    done = subprocess.run([*build, str(ROOT)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = folder.glob("*.whl")
-    return built
+    return wheels.build(tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_contains_identical_scripts(wheel: Path) -> None:

@@ -136,7 +136,9 @@ def test_readers_see_the_rows_as_they_were_written(spark: SparkSession, delta: F
     assert queue.read(spark).columns == ["source_id"]
     delta.reads.clear()
     assert queue.read_stream(spark).columns == ["source_id"]
-    assert delta.reads == [{"format": "delta", "skipChangeCommits": "true", "path": PATH}]
+    assert queue.read_stream(spark, maxFilesPerTrigger="2").columns == ["source_id"]
+    expected = {"format": "delta", "skipChangeCommits": "true", "path": PATH}
+    assert delta.reads == [expected, expected | {"maxFilesPerTrigger": "2"}]
 
 
 def test_queues_are_equal_by_path_and_names_are_checked(

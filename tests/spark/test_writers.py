@@ -646,6 +646,18 @@ def run(
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
+def test_options_of_a_stream_bound_its_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise a query that starts again reads its whole backlog as one batch."""
+    queue = FileQueue(tmp_path / "q")
+    for number, name in enumerate("abc"):
+        queue.write(records(spark, name).coalesce(1), "q", number)
+    read: list[int] = []
+    for name, options in ("whole", {}), ("by-file", {"maxFilesPerTrigger": "1"}):
+        stream = queue.read_stream(spark, "source_id STRING", **options)
+        run(spark, tmp_path, name, stream, lambda df, batch_id: read.append(df.count()))
+    assert read == [3, 1, 1, 1]
+
+
 class Dies:
     """A queue whose writer dies at the first write of each batch."""
 

@@ -83,7 +83,7 @@ class DeltaQueue:
         writer = _marked(df, query_id, batch_id).write.format("delta").mode("overwrite")
         writer.option("replaceWhere", of_batch).save(self.path)
 
-    def read_stream(self, spark: SparkSession) -> DataFrame:
+    def read_stream(self, spark: SparkSession, **options: str) -> DataFrame:
         """Return the rows as a streaming DataFrame; the table must exist.
 
         A stream cannot read rows that replace others (``skipChangeCommits``). If they are messages,
@@ -91,10 +91,11 @@ class DeltaQueue:
 
         Args:
             spark: The session.
+            **options: More options of Delta's source, such as ``maxFilesPerTrigger="10"``.
 
         """
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.load(self.path).drop(_QUERY, _BATCH)
+        return reader.options(**options).load(self.path).drop(_QUERY, _BATCH)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Return all rows that the table has now.

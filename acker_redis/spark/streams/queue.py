@@ -168,7 +168,9 @@ class FileQueue:
         """Return the directory of a batch of a query, which exists once the batch is written."""
         return self.path / f"batch-{check_query(query_id)}-{batch_id:012d}"
 
-    def read_stream(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
+    def read_stream(
+        self, spark: SparkSession, schema: StructType | str, **options: str
+    ) -> DataFrame:
         """Return the rows as a streaming DataFrame: those of all batches, also of later ones.
 
         A query reads each batch once, and whole if no option limits its files. If :meth:`replace`
@@ -177,11 +179,14 @@ class FileQueue:
         Args:
             spark: The session.
             schema: The columns to read; a column that the files do not have is null.
+            **options: More options of Spark's file source, such as ``maxFilesPerTrigger="10"``,
+                which bounds the batches of a query that starts with a backlog.
 
         """
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
         # replace() may delete files that the reader has listed; that must not end the query.
-        return reader.option("ignoreMissingFiles", "true").parquet(str(self.path))
+        reader = reader.option("ignoreMissingFiles", "true").options(**options)
+        return reader.parquet(str(self.path))
 
     def read(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
         """Return all rows that the queue has now, for ``explain`` or a table of results.

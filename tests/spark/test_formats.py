@@ -1,8 +1,11 @@
-"""Registration of the data sources with a session."""
+"""The public names, and the registration of the data sources with a session."""
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
@@ -48,3 +51,24 @@ def test_second_registration_warns_of_nothing(spark: SparkSession) -> None:
         for _ in range(2):
             spark.dataSource.register(Other)
         assert "replaced" in said(), "Spark itself warns"
+
+
+def test_the_package_exports_its_public_names() -> None:
+    from acker_redis import spark
+
+    for name in spark.__all__:
+        assert getattr(spark, name)
+    assert set(spark.__all__) == set(spark._MODULES) == set(dir(spark))
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        spark.Unknown  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["streams.outcomes_source", "streams.sink", "fold.apply"])
+def test_processes_of_spark_import_no_pandas_and_no_writers(module: str) -> None:
+    """Spark starts such a process for each step of a data source, and for tasks."""
+    code = (
+        f"import sys, acker_redis.spark.{module}; "
+        "print([m for m in ('pandas', 'acker_redis.spark.micro_batch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

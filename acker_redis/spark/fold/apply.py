@@ -342,7 +342,7 @@ def _table(df: DataFrame) -> pa.Table:
     # Spark 3.5: this is what its toPandas() calls. A DataFrame of pandas would turn a column of
     # BIGINT with nulls into floats, which have 53 bits.
     batches = df._collect_as_arrow()  # type: ignore[operator]
-    return pa.Table.from_batches(batches) if batches else _NO_TERMS
+    return pa.Table.from_batches(batches) if batches else _NO_TERMS.empty_table()
 
 
 _NO_TERMS = pa.schema(
@@ -353,7 +353,7 @@ _NO_TERMS = pa.schema(
         ("text", pa.string()),
         ("parent", pa.int64()),
     ]
-).empty_table()
+)
 
 
 def _columns(table: pa.Table) -> tuple[Any, Any, Any]:

@@ -76,8 +76,15 @@ def test_record_of_a_gap_gets_one_verdict_in_its_own_batch(
     ]
 
 
-@pytest.mark.parametrize(("mode", "shards"), [("driver", 1), ("executors", 2)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "mode", "shards"),
+    [
+        (0, "driver", 1),
+        (1, "driver", 1),
+        (2, "executors", 2),
+        *(pytest.param(n, "executors", 2, marks=pytest.mark.nightly) for n in range(3, 9)),
+    ],
+)
 def test_random_gaps_give_each_record_one_verdict(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str, shards: int, seed: int
 ) -> None:

@@ -142,8 +142,19 @@ def third(n: int) -> bool:
     return n % 3 == 0
 
 
-@pytest.mark.parametrize("mode", ["driver", "executors"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("loose", "driver"),
+        ("counted", "executors"),
+        ("ledger", "driver"),
+        ("keyed", "executors"),
+        pytest.param("loose", "executors", marks=pytest.mark.nightly),
+        pytest.param("counted", "driver", marks=pytest.mark.nightly),
+        pytest.param("ledger", "executors", marks=pytest.mark.nightly),
+        pytest.param("keyed", "driver", marks=pytest.mark.nightly),
+    ],
+)
 def test_each_nack_is_replayed_until_the_last_attempt(
     make_shop: MakeShop, kind: str, mode: str
 ) -> None:
@@ -253,10 +264,7 @@ class Deaths:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pytest.param(kind, marks=[pytest.mark.nightly] if kind in ("ledger", "keyed") else [])
-        for kind in KINDS
-    ],
+    [pytest.param(kind, marks=[] if kind == "loose" else [pytest.mark.nightly]) for kind in KINDS],
 )
 def test_job_that_dies_at_each_step_replays_each_nack_once(
     make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -27,7 +27,7 @@ from tests.spark.faults.work import (
 from tests.support import dump
 
 
-@pytest.mark.parametrize("kind", ["loose", "counted"])
+@pytest.mark.parametrize("kind", ["loose", pytest.param("counted", marks=pytest.mark.nightly)])
 def test_restored_checkpoint_is_refused(stage: Stage, make_case: MakeCase, kind: Kind) -> None:
     """Refused, and nothing is applied. With the latest checkpoint the query continues."""
     case, client = make_case(4, kind)

@@ -83,6 +83,12 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
     targets._clients.clear()
 
 
+@pytest.fixture
+def by_driver(make_spark_acker: MakeSparkAcker) -> "Acker":
+    """Return an acker that folds in the driver, with one shard."""
+    return make_spark_acker()
+
+
 def change(acker: "Acker", **settings: Any) -> None:
     """Change settings of an existing acker."""
     acker.memory.application = replace(acker.application, **settings)

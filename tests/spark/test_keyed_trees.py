@@ -22,11 +22,6 @@ def acker(request: pytest.FixtureRequest, make_spark_acker: MakeSparkAcker) -> A
     return make_spark_acker({"shards": shards}, mode=mode)
 
 
-@pytest.fixture
-def by_driver(make_spark_acker: MakeSparkAcker) -> Acker:
-    return make_spark_acker()
-
-
 def orders(spark: SparkSession, first: int, end: int, lines: int = 3) -> DataFrame:
     """Return the lines of some orders: order 7 has the source id ``o7``."""
     df = spark.range(first * lines, end * lines, 1, 3)

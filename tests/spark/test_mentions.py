@@ -16,7 +16,8 @@ from acker_redis.spark.fold.apply import Done, Job, Place, Terms, apply
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.vanished import Unmentioned
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
-from tests.spark.test_micro_batch import Pair, World, firsts, frame, played, with_old_ones
+from tests.spark.test_batch_plans import played, with_old_ones
+from tests.spark.world import Pair, World, firsts, frame
 from tests.support import tick, total
 
 WHY = "vanished in batch 0 of query test@q"
@@ -28,11 +29,6 @@ EVERYWHERE = [*PLACES, ("driver", 4), ("executors", 1)]
 def acker(request: pytest.FixtureRequest, make_spark_acker: MakeSparkAcker) -> Acker:
     mode, shards = request.param
     return make_spark_acker({"shards": shards}, mode=mode)
-
-
-@pytest.fixture
-def by_driver(make_spark_acker: MakeSparkAcker) -> Acker:
-    return make_spark_acker()
 
 
 def orders(spark: SparkSession, acker: Acker) -> DataFrame:

@@ -200,6 +200,9 @@ class Tracking:
     def _tried(self) -> Column:
         """Return the attempts: INT, not null."""
         if isinstance(self._attempt, int):
+            # Without ANSI mode the cast would turn 2^32 into 0, which is another attempt.
+            if not -(2**31) <= self._attempt < 2**31:
+                raise InvalidBatchError(f"an attempt must fit an INT, not {self._attempt}")
             return F.expr(f"cast({self._attempt} AS INT)")
         return F.coalesce(self._attempt.cast("int"), F.lit(0))
 

@@ -858,6 +858,15 @@ _acker_octets() { # TEXT: the values of its bytes, which redis-cli has escaped, 
   done
 }
 
+_acker_size() { # TEXT: the number of its bytes, which redis-cli has escaped, into `size`
+  # A block has up to 32 KB of checksums, and _acker_octets would take seconds for them.
+  local LC_ALL=C text=$1
+  text=${text//\\\\/_}
+  text=${text//\\x??/_}
+  text=${text//\\?/_}
+  size=${#text}
+}
+
 _acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker_found
   local bytes i
   _acker_octets "$1"
@@ -973,15 +982,15 @@ acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
 }
 
 _acker_holds() { # SLOT: set ACKER_PENDING to yes if the block in _acker_reply has a tree in this slot
-  local bytes failed flags slots i last some=0
+  local bytes size failed flags slots i last some=0
   _acker_strings "$_acker_reply" # header, checksums, failed, present
   ((${#_acker_found[@]} == 4)) || _acker_found=('' '' '' '')
   _acker_octets "${_acker_found[0]}"
   _acker_untampered 22 || return
   flags=${bytes[10]} slots=$((256 * bytes[11] + bytes[12]))
   _acker_said='the block has lost its checksums, or the bitmap of its trees or of those that have failed'
-  _acker_octets "${_acker_found[1]}"
-  ((slots && ${#bytes[@]} == 8 * slots)) || return
+  _acker_size "${_acker_found[1]}"
+  ((slots && size == 8 * slots)) || return
   last=$(((slots + 7) / 8 - 1))
   _acker_octets "${_acker_found[2]}" # empty if no tree has failed
   failed=("${bytes[@]}")

@@ -1,9 +1,12 @@
 """Blocks in every language, beyond the vectors: labels of Spark, and slots without a tree."""
 
+import time
+
 import pytest
 
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
@@ -44,6 +47,16 @@ def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None
         for slot, anchor in enumerate([*anchors, anchors[9] + 1])
         if begun.ask("show", anchor=str(anchor))["tree"]
     ] == [0, 9]
+
+
+def test_largest_block_is_shown_quickly(begun: Driver, acker: Acker) -> None:
+    """Its checksums have 32 KB, of which most bytes are escaped on the way to the shell client."""
+    batch = Batch("t", ids=acker.ids)
+    anchors = batch.track_block("page", [2**63 - 1 - n for n in range(SLOTS)])
+    acker.apply(batch)
+    began = time.monotonic()
+    assert begun.ask("show", anchor=str(anchors[-1]))["tree"]
+    assert time.monotonic() - began < 10
 
 
 def test_empty_bitmap_of_present_slots_is_an_error(begun: Driver, acker: Acker) -> None:

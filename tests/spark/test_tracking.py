@@ -122,6 +122,23 @@ def test_each_attempt_has_its_own_tree(spark: SparkSession, by_driver: Acker) ->
     assert done(by_driver, first, again, third) == sorted("aababa")
 
 
+@pytest.mark.parametrize("attempt", [2**31, 2**32, 2**63])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_attempt_that_is_no_int_is_refused(
+    spark: SparkSession, by_driver: Acker, ansi: str, attempt: int
+) -> None:
+    """A cast without ANSI mode would make it another attempt, whose tree may be pending."""
+    df = spark.range(20).selectExpr("*", SID, "'p' AS p", "id AS n")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for source_id in ("sid", by_number()):
+            with pytest.raises(InvalidBatchError, match=f"must fit an INT, not {attempt}"):
+                track(by_driver, df, source_id, attempt=attempt)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert total(by_driver.client)["tracked"] == 0
+
+
 def test_retried_batch_is_applied_once(spark: SparkSession, acker: Acker) -> None:
     """With other partitions and another order: the same messages, and no tree is tracked twice."""
     df = spark.range(20).selectExpr("*", SID)

@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser
 
 from acker_flights import session
@@ -14,6 +15,7 @@ from tests.demo.running import DASHBOARD, scratch, start, until
 __all__ = ["scratch"]
 
 
+@pytest.mark.nightly  # two minutes of CPU time; the demo and the pages have tests of their own
 def test_the_dashboard_follows_the_demo(browser: Browser, scratch: Path) -> None:
     if advice := session.missing_java():
         missing(advice)

@@ -78,7 +78,7 @@ BUDGETS = {
     FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200, trees=10_000),
     NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000, trees=100_000),
 }
-EXAMPLES = {QUICK: 15, FULL: 100, NIGHTLY: 1_000}
+EXAMPLES = {QUICK: 15, FULL: 60, NIGHTLY: 1_000}
 """Hypothesis examples of a property test that does not ask for a share of them."""
 
 for _tier in TIERS:

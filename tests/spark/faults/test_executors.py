@@ -29,7 +29,7 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
 @pytest.mark.parametrize(
     ("kind", "shards", "step", "where", "at"),
     [
-        ("loose", 1, "middle", "sent", 2),
+        pytest.param("loose", 1, "middle", "sent", 2, marks=pytest.mark.nightly),
         pytest.param("loose", 4, "track", "sent", 2, marks=pytest.mark.nightly),
         ("loose", 1, "last", "pack", 1),
         pytest.param("counted", 4, "middle", "sent", 2, marks=pytest.mark.nightly),

@@ -15,7 +15,7 @@ from tests.demo.running import DASHBOARD, scratch, start, until
 __all__ = ["scratch"]
 
 
-@pytest.mark.nightly  # two minutes of CPU time; the demo and the pages have tests of their own
+@pytest.mark.nightly  # two minutes of CPU time; other tests have the demo and the pages
 def test_the_dashboard_follows_the_demo(browser: Browser, scratch: Path) -> None:
     if advice := session.missing_java():
         missing(advice)

@@ -14,7 +14,8 @@ from pathlib import Path
 from tests.conftest import missing
 
 FOLDER = Path(sys.prefix) / "pyspark"
-_COMMON = ("redis[hiredis]", "sortedcontainers", "psutil", "setuptools<81")
+# pytest: the programs of the fault tests stand beside their tests.
+_COMMON = ("redis[hiredis]", "sortedcontainers", "psutil", "setuptools<81", "pytest")
 PACKAGES = {
     # numpy, pandas and pyarrow are those of Databricks Runtime 15.4, which has Python 3.11.
     "3.5": (

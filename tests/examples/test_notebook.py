@@ -13,7 +13,6 @@ pytest.importorskip("acker_flights.session")
 from acker_flights import session
 
 
-@pytest.mark.nightly
 def test_outputs_of_the_notebook_are_up_to_date(tmp_path: Path) -> None:
     advice = session.missing_java()
     if advice:

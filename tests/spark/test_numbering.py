@@ -1,12 +1,14 @@
 """The blocks of a batch: both ways to count its records give the same."""
 
 import random
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.spark import numbering
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.numbering import ATTEMPT, NUMBER, PREFIX, Numbered, number
 from tests.spark.known_ids import SALT
@@ -46,6 +48,23 @@ def test_large_batch_has_the_blocks_of_a_small_one(spark: SparkSession, seed: in
     assert sorted(large.blocks, key=str) == sorted(small.blocks, key=str)
     assert large.loose is small.loose
     assert anchors(large.trees) == anchors(small.trees)
+
+
+def test_large_batch_counts_its_windows_only_if_it_has_gaps(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = []
+    grouped = numbering._grouped
+
+    def noting(trees: DataFrame, *by: str) -> Any:
+        keys.append(len(by))
+        return grouped(trees, *by)
+
+    monkeypatch.setattr(numbering, "_grouped", noting)
+    counted(spark, [("p", n, 0) for n in range(4000, 4200)], large=True)
+    assert keys == [2]
+    counted(spark, [("p", n, 0) for n in range(4000, 4200, 2)], large=True)
+    assert keys == [2, 2, 3]
 
 
 def test_number_that_occurs_twice_and_hides_a_gap_gets_one_anchor(spark: SparkSession) -> None:

@@ -44,10 +44,8 @@ class SqlTable:
 
     def __init__(self, connect: Callable[[], Any], upsert: str, columns: Sequence[str]) -> None:
         words = set(upsert.upper().split())
-        adds, replaces = (
-            words & {"INSERT", "REPLACE", "MERGE"},
-            words & {"UPDATE", "REPLACE", "MERGE"},
-        )
+        adds = words & {"INSERT", "REPLACE", "MERGE"}
+        replaces = words & {"UPDATE", "REPLACE", "MERGE"}
         if not columns or isinstance(columns, str):
             raise ConfigError("columns is a sequence of the names of columns, in order")
         if not adds or not replaces or "NOTHING" in words:

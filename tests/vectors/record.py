@@ -5,13 +5,13 @@ not model, are written by hand.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from acker_redis.batching.sent import Part
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
 from acker_redis.protocol.blocks import BlockPart, Blocks
 from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.config import CREATED
 from acker_redis.protocol.ids import shard_of, split_anchor
 from acker_redis.protocol.keys import ShardKeys
 from tests.support import config_of
@@ -51,7 +51,8 @@ class Vector:
         return {
             **self._head,
             "namespace": NAMESPACE,
-            "config": asdict(self.config) | {"edges": list(self.config.edges)},
+            "config": {name: getattr(self.config, name) for name in CREATED}
+            | {"edges": list(self.config.edges)},
             "salt": SALT,
             "steps": self._steps,
             "state": [shard.state() for shard in self._shards],

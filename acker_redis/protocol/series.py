@@ -121,3 +121,38 @@ def _sources(before: Point, after: Point) -> dict[str, tuple[int, int]]:
             grown = max(0, ended - old[0])
             found[name] = (grown, min(grown, max(0, good - old[1])))
     return found
+
+
+def merged(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
+    """Return at most ``most`` buckets and one per gap, each the sum of neighbours.
+
+    A gap stays a bucket of its own. ``open`` is that at the end, ``pending`` and ``waiting`` are
+    the highest.
+    """
+    size = -(-len(buckets) // most)
+    found: list[Bucket] = []
+    parts = 0
+    for bucket in buckets:
+        if found and parts < size and not bucket.gap and not found[-1].gap:
+            found[-1] = _joined(found[-1], bucket)
+            parts += 1
+        else:
+            found.append(bucket)
+            parts = 1
+    return found
+
+
+def _joined(first: Bucket, second: Bucket) -> Bucket:
+    changes = {
+        name: (first.changes.get(name, pair)[0], pair[1]) for name, pair in second.changes.items()
+    }
+    gauges = {name: max(first.gauges[name], second.gauges[name]) for name in GAUGES}
+    return Bucket(
+        first.from_ms,
+        second.to_ms,
+        {name: first.counts[name] + second.counts[name] for name in COUNTS},
+        gauges | {"open": second.gauges["open"]},
+        first.ticks + second.ticks,
+        marks=first.marks | second.marks,
+        changes={**first.changes, **changes},
+    )

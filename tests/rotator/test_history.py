@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,13 @@ def age(acker: Acker, ms: int) -> None:
     client.delete(key)
     if moved:
         client.hset(key, mapping=moved)
+
+
+def put(acker: Acker, ago_ms: int, now: Point, **changed: Any) -> None:
+    """Store a point as a rotator would have written it ``ago_ms`` before ``now``."""
+    point = replace(now, at_ms=now.at_ms - ago_ms, **changed)
+    key = ShardKeys(acker.namespace, 0).history
+    acker.connection.client.hset(key, mapping=point.fields())
 
 
 def test_point_has_the_sums_of_all_shards(make_any_acker: MakeAcker) -> None:

@@ -5,7 +5,7 @@ Idempotent: a repeated call changes nothing.
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1+] changes   field, value, field, value, ..; either one or more of
-         tick_ms, high_water, outcomes_limit, deadline_ms
+         tick_ms, high_water, outcomes_limit, deadline_ms, slo_target, slo_ms
                    as in the table "Configuration" of the contract; refused during a reshard
          or up to 500 of
          lane:<name>
@@ -26,13 +26,18 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 -- part: begin
 local MAX_LANES = 500
 local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, deadline_ms = 1e12,
-  shards = 1024 }
+  slo_ms = 1e12, shards = 1024 }
 local match = string.match
 
 -- Return the text as a whole number from 1 to most, or nil.
 local function whole(text, most)
   local value = match(text, '^[1-9][0-9]*$') and tonumber(text)
   return value and value <= most and value or nil
+end
+
+-- Return whether the text is a percentage from 50 to 99.999, in the shortest form.
+local function is_target(text)
+  return match(text, '^[5-9]%d$') or match(text, '^[5-9]%d%.%d?%d?[1-9]$')
 end
 
 local function power_of_two(text)
@@ -56,18 +61,21 @@ for i = 1, #ARGV, 2 do
     end
     named[lane] = true
     lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
-  elseif not MAX[field] and field ~= 'reshard' then
+  elseif not MAX[field] and field ~= 'slo_target' and field ~= 'reshard' then
     return refuse('ARGS', 'unknown field; use tick_ms, high_water, outcomes_limit, deadline_ms, '
-      .. 'reshard, shards or lane:@<name>')
+      .. 'slo_target, slo_ms, reshard, shards or lane:@<name>')
   elseif given[field] then
     return refuse('ARGS', field .. ' is given twice; give each field once')
   elseif (field == 'reshard' or field == 'shards') and #ARGV > 2 then
     return refuse('ARGS', field .. ' must be the only change in its call')
   elseif field == 'shards' and not power_of_two(value) then
     return refuse('ARGS', 'shards must be a power of two from 1 to 1024')
-  elseif MAX[field] and not whole(value, MAX[field]) then
-    return refuse('ARGS', string.format('%s must be a whole number from 1 to %.0f', field,
-      MAX[field]))
+  elseif field == 'slo_target' and not is_target(value) then
+    return refuse('ARGS', 'slo_target must be a percentage from 50 to 99.999, with at most 3 '
+      .. 'decimals, and no 0 at their end')
+  elseif MAX[field] and not whole(value, MAX[field]) and (field ~= 'slo_ms' or value ~= '0') then
+    return refuse('ARGS', string.format('%s must be a whole number from %d to %.0f', field,
+      field == 'slo_ms' and 0 or 1, MAX[field]))
   end
   if not lane then given[field] = value end
 end

@@ -96,9 +96,13 @@ class AsyncAcker:
         tick_ms: int | None = None,
         outcomes_limit: int | None = None,
         deadline_ms: int | None = None,
+        slo_target: float | None = None,
+        slo_ms: int | None = None,
     ) -> AckerConfig:
         """Change settings of a namespace in use; see :meth:`Acker.configure`."""
-        flow = self.flows.configure(high_water, tick_ms, outcomes_limit, deadline_ms)
+        flow = self.flows.configure(
+            high_water, tick_ms, outcomes_limit, deadline_ms, slo_target, slo_ms
+        )
         return await self.connection.whole(self.connection.drive(flow))
 
     async def apply(self, batch: Sendable, lane: "Lane[asyncio.Lock] | None" = None) -> Applied:

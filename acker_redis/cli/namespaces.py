@@ -9,7 +9,7 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.protocol.config import AckerConfig, Profile
+from acker_redis.protocol.config import AckerConfig, Profile, wire
 
 if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
@@ -65,6 +65,20 @@ def create(
             help="Name of an edge, mostly a queue, topic or table; repeat the option for up to 8"
         ),
     ] = None,
+    slo_target: Annotated[
+        float,
+        typer.Option(
+            help="Service level objective: percentage of trees that must complete in time, 50 to "
+            "99.999"
+        ),
+    ] = DEFAULTS.slo_target,
+    slo_ms: Annotated[
+        int,
+        typer.Option(
+            help="Time in ms within which a tree must complete to count as good; 0: before it "
+            "expires"
+        ),
+    ] = DEFAULTS.slo_ms,
     as_json: AsJson = False,
 ) -> None:
     """Create a namespace. Repeating the same command is a no-op.
@@ -82,6 +96,8 @@ def create(
         "deadline_ms": deadline_ms,
         "outcomes_limit": outcomes_limit,
         "publish": publish,
+        "slo_target": slo_target,
+        "slo_ms": slo_ms,
     }
     given = {name: value for name, value in settings.items() if _is_given(context, name)}
     config = AckerConfig.for_profile(profile, edges=tuple(edge or ()), **given)
@@ -160,40 +176,44 @@ def config_get(namespace: Namespace, url: Url = None, as_json: AsJson = False) -
         say_json(fields)
     else:
         for name, value in fields.items():
-            say(f"{name:15} {_text(value)}".rstrip())
+            say(f"{name:15} {_text(name, value)}".rstrip())
 
 
-def _text(value: object) -> str:
+def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return wire(name, value)
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def config_set(
     namespace: Namespace,
     field: Annotated[
-        Literal["high_water", "tick_ms", "outcomes_limit", "deadline_ms"],
+        Literal["high_water", "tick_ms", "outcomes_limit", "deadline_ms", "slo_target", "slo_ms"],
         typer.Argument(help="Field to change"),
     ],
-    value: Annotated[int, typer.Argument(help="New value")],
+    value: Annotated[float, typer.Argument(help="New value; a whole number, but for slo_target")],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change high_water, tick_ms, outcomes_limit or deadline_ms of a namespace in use.
+    """Change a setting of a namespace in use.
 
-    A new deadline_ms counts for a tree from its next row on.
+    A new deadline_ms counts for a tree from its next row on, a new slo_ms for trees that end from
+    now on.
 
     If the command was interrupted, run it again: some shards may still have the old value.
     """
     from acker_redis.cli import shapes
 
+    number = int(value) if value.is_integer() else value
     with options.acker(namespace, url) as acker:
-        config = acker.configure(**{field: value})
+        config = acker.configure(**{field: number})  # type: ignore[arg-type]  # it checks its values
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
         now = f"; pending trees live up to {config.lifetime_ms / 1000:,g} s"
-        say(f"{namespace}: {field} set to {value}{now if field in LIFETIME else ''}")
+        say(f"{namespace}: {field} set to {number}{now if field in LIFETIME else ''}")
 
 
 def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
@@ -398,7 +418,14 @@ def register(app: typer.Typer) -> None:
     add(app, PANEL, namespaces, "namespaces")
     config = typer.Typer(no_args_is_help=True, help="Show or change a namespace's configuration.")
     add(config, PANEL, config_get, "config get orders --json", name="get")
-    add(config, PANEL, config_set, "config set orders high_water 2000000", name="set")
+    add(
+        config,
+        PANEL,
+        config_set,
+        "config set orders high_water 2000000",
+        "config set orders slo_target 99.95",
+        name="set",
+    )
     app.add_typer(config, name="config", rich_help_panel=PANEL)
     add(app, PANEL, reshard, "reshard orders --shards 8", "reshard orders --cancel")
     add(

@@ -6,17 +6,13 @@ from acker_redis.doctor import health
 from acker_redis.doctor.facts import Missing, NamespaceFacts
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
 from acker_redis.doctor.words import SHOWN, some
-from acker_redis.protocol.config import SCHEMA
+from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, SCHEMA
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
 MAX_FENCES = 100_000
 """Maximum number of fences per shard in the buckets, and of durable fences per shard."""
-_CONFIG = (
-    "shards", "buckets", "tick_ms", "high_water", "refresh", "deadline_ms", "outcomes_limit",
-    "publish", "edges",
-)  # fmt: skip
-_CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms")
+_FIELDS = (*CREATED, *OPTIONAL)
 _SECRET = ("salt",)
 """Fields that are compared and never shown."""
 
@@ -157,8 +153,8 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
             f"{name} --shards {reshard.target}",
             name,
         )
-    fields = (*_CONFIG, *_SECRET)
-    differing = [field for field in fields if len({meta.get(field) for meta in metas}) > 1]
+    fields = (*_FIELDS, *_SECRET)
+    differing = [f for f in fields if len({meta.get(f, OPTIONAL.get(f)) for meta in metas}) > 1]
     if differing:
         said = "; ".join(f"{field} is {_values(facts, field)}" for field in differing)
         return error(
@@ -287,8 +283,10 @@ def _create(facts: NamespaceFacts) -> str:
     config = facts.known[0].config if facts.known else None
     if config is None:
         return f"acker-redis create {facts.name}"
-    numbers = [field for field in _CONFIG if field not in ("publish", "edges")]
+    numbers = [field for field in CREATED if field not in ("publish", "edges")]
     options = [f"--{field.replace('_', '-')} {getattr(config, field)}" for field in numbers]
+    optional = config.optional_on_wire().items()
+    options += [f"--{field.replace('_', '-')} {value}" for field, value in optional]
     options += [] if config.publish else ["--no-publish"]
     options += [f"--edge {edge}" for edge in config.edges]
     return f"acker-redis create {facts.name} {' '.join(options)}"
@@ -305,7 +303,7 @@ def _target(facts: NamespaceFacts) -> int | None:
 
 
 def _make_equal(name: str, differing: list[str]) -> str:
-    if set(differing) <= set(_CHANGEABLE):
+    if set(differing) <= set(CHANGEABLE):
         return "set it again: " + "; ".join(
             f"acker-redis config set {name} {field} VALUE" for field in differing
         )
@@ -315,7 +313,8 @@ def _make_equal(name: str, differing: list[str]) -> str:
 def _values(facts: NamespaceFacts, field: str) -> str:
     found: dict[str, list[int]] = {}
     for shard in facts.shards:
-        found.setdefault(shard.meta.get(field, "not set"), []).append(shard.keys.shard)
+        value = shard.meta.get(field, OPTIONAL.get(field, "not set"))
+        found.setdefault(value, []).append(shard.keys.shard)
     if field in _SECRET:
         return " and ".join(f"one value on shards {some(shards)}" for shards in found.values())
     return ", ".join(

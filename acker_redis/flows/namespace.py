@@ -5,7 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from acker_redis.batching.batch import Batch
-from acker_redis.errors import ConfigError, NamespaceNotFoundError, RejectedError
+from acker_redis.errors import (
+    ConfigError,
+    NamespaceExistsError,
+    NamespaceNotFoundError,
+    RejectedError,
+)
 from acker_redis.flows.apply import Applies
 from acker_redis.flows.browse import Browses
 from acker_redis.flows.steps import Ask, Flow, Version, ask_until, run_until, together
@@ -13,7 +18,7 @@ from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import ShardStatus
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig, wire
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import BLOCK_MAX
 from acker_redis.protocol.keys import DOTS, NAMESPACES, RESERVED, ShardKeys
@@ -55,8 +60,30 @@ class Flows(Applies, Browses):
             reply = yield from run_until(commands.create(keys, config, salt), self._deadline())
             new, salt = commands.parse_create(reply)
             created.append(new)
+        config = yield from self._set_optional(config, any(created))
         self.known, self.ids, self.ids_due = config, IdMaker(config.edges, salt), 0.0
         return any(created)
+
+    def _set_optional(self, config: AckerConfig, created: bool) -> Flow[AckerConfig]:
+        """Give the shards the settings that ``create.lua`` does not take; return those in force.
+
+        Shard 0 is last: if the calls are interrupted, the next ``create`` repeats them.
+        """
+        shards = self.shards(config)
+        has = (yield from self._shard_status(shards[0])).config
+        wanted, present = config.optional_on_wire(), has.optional_on_wire()
+        for name, value in wanted.items():
+            if present.get(name, value) != value:
+                raise NamespaceExistsError(
+                    f"{self.namespace} was created with {name} {present[name]}, not {value}; "
+                    "change it (acker-redis config set), or use another name"
+                )
+        settings = present | wanted
+        if settings and (created or settings != present):
+            for keys in reversed(shards):
+                yield from run_until(commands.configure(keys, settings), self._deadline())
+            has = (yield from self._shard_status(shards[0])).config
+        return has
 
     def track_block(
         self,
@@ -96,6 +123,8 @@ class Flows(Applies, Browses):
         tick_ms: int | None,
         outcomes_limit: int | None,
         deadline_ms: int | None,
+        slo_target: float | None,
+        slo_ms: int | None,
     ) -> Flow[AckerConfig]:
         """See :meth:`Acker.configure`."""
         asked = {
@@ -103,10 +132,13 @@ class Flows(Applies, Browses):
             "tick_ms": tick_ms,
             "outcomes_limit": outcomes_limit,
             "deadline_ms": deadline_ms,
+            "slo_target": slo_target,
+            "slo_ms": slo_ms,
         }
-        changes = {field: value for field, value in asked.items() if value is not None}
+        given = {field: value for field, value in asked.items() if value is not None}
         before = yield from self._read_config(self._deadline())
-        after = replace(before, **changes)  # type: ignore[arg-type]
+        after = replace(before, **given)  # type: ignore[arg-type]
+        changes = {field: wire(field, value) for field, value in given.items()}
         if not changes:
             return before
         # Clients read tick_ms from shard 0, and derive from it how long a fence lasts on every

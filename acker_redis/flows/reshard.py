@@ -72,6 +72,7 @@ from acker_redis.flows.reshard_shards import (
     close,
     keys_of,
     lanes_of,
+    make_shard,
     others,
     remove,
     replicated,
@@ -93,7 +94,6 @@ from acker_redis.protocol.secret import Secret
 LONGEST_PAUSE = 0.25
 """Longest pause between two looks at the shards, in seconds; plus one millisecond per shard."""
 MAX_SHARDS = 1024
-SETTINGS = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms")
 SPARE_SECONDS = 60.0
 """Seconds that sources have to take their verdicts after the last tree has expired."""
 
@@ -258,9 +258,8 @@ class Resharding:
         state = yield from unless_gone(status_of(flows, shard), gone=True)
         if state and state.config.shards == config.shards and state.config != config:
             yield from set_field(flows, shard, "reshard", "")
-            settings = {name: value for name in SETTINGS if (value := getattr(config, name))}
-            yield from run_again(flows, commands.configure(keys, settings))
-        yield from run_again(flows, commands.create(keys, config, salt))
+            yield from run_again(flows, commands.configure(keys, config.changeable_on_wire()))
+        yield from make_shard(flows, keys, config, salt)
 
     def _finish(self, reshard: Reshard | None) -> Flow[None]:
         """Give all other shards the number of shards that shard 0 has, from any state."""
@@ -284,7 +283,7 @@ class Resharding:
         for shard in missing:
             yield from remove(flows, shard)
             keys = ShardKeys(flows.namespace, shard)
-            yield from run_again(flows, commands.create(keys, config, first.salt.reveal()))
+            yield from make_shard(flows, keys, config, first.salt.reveal())
         # Only these shards: all others hold their own fences.
         raised = [*missing, *(state.shard for state in outdated)]
         if raised:

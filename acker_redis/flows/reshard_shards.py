@@ -15,6 +15,7 @@ from acker_redis.flows.namespace import Flows
 from acker_redis.flows.steps import Ask, AskAll, Flow, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call, ShardStatus
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.reshard import Reshard
 
@@ -92,6 +93,13 @@ def _flat(fields: Any) -> list[bytes]:
     if isinstance(fields, dict):
         return [each for pair in fields.items() for each in pair]
     return list(fields)
+
+
+def make_shard(flows: Flows, keys: ShardKeys, config: AckerConfig, salt: str) -> Flow[None]:
+    """Create a shard with all settings of the namespace; a no-op if it exists with them."""
+    yield from run_again(flows, commands.create(keys, config, salt))
+    if settings := config.optional_on_wire():
+        yield from run_again(flows, commands.configure(keys, settings))
 
 
 def remove(flows: Flows, shard: int) -> Flow[None]:

@@ -1,7 +1,7 @@
 """Configuration of a namespace. It is stored in Redis, where all producers read it."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -27,6 +27,16 @@ PROFILES = MappingProxyType(
     }
 )
 """What the trees of a namespace are for, and the settings that differ from the defaults."""
+
+CREATED = (
+    "shards", "buckets", "tick_ms", "high_water", "refresh", "deadline_ms", "outcomes_limit",
+    "publish", "edges",
+)  # fmt: skip
+"""Settings that ``create.lua`` takes, in the order of its arguments."""
+CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms", "slo_target", "slo_ms")
+"""Settings that ``configure.lua`` changes in a namespace in use."""
+OPTIONAL = MappingProxyType({"slo_target": "99", "slo_ms": "0"})
+"""Settings that a shard has only once they were changed, and what their absence means."""
 
 _LIMIT = 10**12
 _EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -79,6 +89,15 @@ class AckerConfig:
     queue, a topic or a table. The ids of messages name their edge, so that a tree that expires can
     tell where a message is missing. Fixed at creation."""
 
+    slo_target: float = 99.0
+    """Service level objective in percent, 50 <= target < 100, with at most 3 decimals: the share of
+    trees that complete in time. The namespace is unhealthy while more than the other trees are
+    nacked."""
+
+    slo_ms: int = 0
+    """Milliseconds, from its first row, within which a tree must complete to count as good. 0: it
+    must complete before it expires."""
+
     def __post_init__(self) -> None:
         self.validate()
 
@@ -108,6 +127,7 @@ class AckerConfig:
             raise ConfigError(f"publish is True or False, not {self.publish!r}")
         self._check_deadline()
         self._check_edges()
+        self._check_slo()
 
     def _check_deadline(self) -> None:
         if self.refresh == "never":
@@ -138,6 +158,17 @@ class AckerConfig:
                     f"an edge is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {edge!r}"
                 )
 
+    def _check_slo(self) -> None:
+        target = self.slo_target
+        if type(target) not in (int, float) or not (
+            50 <= target < 100 and round(target, 3) == target
+        ):
+            raise ConfigError(
+                "slo_target is a percentage from 50 to 99.999, with at most 3 decimals, not "
+                f"{target!r}"
+            )
+        _whole("slo_ms", self.slo_ms, 0, _LIMIT)
+
     @property
     def timeout_ms(self) -> int:
         """Milliseconds after which a tree expires, while the rotator is on time: N ticks.
@@ -166,9 +197,32 @@ class AckerConfig:
         """Milliseconds in which a retry of a batch is idempotent: N-1 ticks."""
         return (self.buckets - 1) * self.tick_ms
 
+    @property
+    def slo_budget(self) -> float:
+        """Error budget in percent: the share of trees that may fail, ``100 - slo_target``.
+
+        >>> AckerConfig(slo_target=99.95).slo_budget
+        0.05
+        """
+        return round(100 - self.slo_target, 3)
+
     def to_wire(self) -> tuple[str, ...]:
         """Return the values in the order that ``create.lua`` expects, from ``shards`` on."""
-        return tuple(_wire(getattr(self, field.name)) for field in fields(self))
+        return tuple(_wire(getattr(self, name)) for name in CREATED)
+
+    def optional_on_wire(self) -> dict[str, str]:
+        """Return the settings that ``create.lua`` does not take, if they differ from the default.
+
+        >>> AckerConfig(slo_target=99.9).optional_on_wire()
+        {'slo_target': '99.9'}
+        """
+        values = {name: wire(name, getattr(self, name)) for name in OPTIONAL}
+        return {name: value for name, value in values.items() if value != OPTIONAL[name]}
+
+    def changeable_on_wire(self) -> dict[str, str]:
+        """Return all settings that ``configure.lua`` takes in a namespace of this kind."""
+        names = (name for name in CHANGEABLE if name != "deadline_ms" or self.deadline_ms)
+        return {name: wire(name, getattr(self, name)) for name in names}
 
     @classmethod
     def from_wire(cls, meta: dict[str, str]) -> "AckerConfig":
@@ -183,7 +237,18 @@ class AckerConfig:
             outcomes_limit=int(meta["outcomes_limit"]),
             publish=meta["publish"] == "yes",
             edges=tuple(meta["edges"].split(",")) if meta["edges"] else (),
+            slo_target=float(meta.get("slo_target", OPTIONAL["slo_target"])),
+            slo_ms=int(meta.get("slo_ms", OPTIONAL["slo_ms"])),
         )
+
+
+def wire(name: str, value: float) -> str:
+    """Return the text of a changeable setting as ``configure.lua`` takes it.
+
+    >>> wire("slo_target", 99.90), wire("slo_ms", 60_000)
+    ('99.9', '60000')
+    """
+    return f"{value:.3f}".rstrip("0").rstrip(".") if name == "slo_target" else str(value)
 
 
 def _wire(value: object) -> str:

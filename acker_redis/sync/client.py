@@ -143,6 +143,8 @@ class Acker:
         tick_ms: int | None = None,
         outcomes_limit: int | None = None,
         deadline_ms: int | None = None,
+        slo_target: float | None = None,
+        slo_ms: int | None = None,
     ) -> AckerConfig:
         """Change settings of a namespace in use, shard by shard; return the new configuration.
 
@@ -160,6 +162,11 @@ class Acker:
                 None keeps the value.
             deadline_ms: Longest life of a tree with ``refresh="update"``; takes effect with the
                 next row of each tree. None keeps the value.
+            slo_target: Percentage of trees that must complete in time, 50 <= target < 100. While
+                more than the other trees are nacked, the namespace is unhealthy. None keeps the
+                value.
+            slo_ms: Milliseconds within which a tree must complete to count as good, for trees that
+                end from now on; 0: before it expires. None keeps the value.
 
         Raises:
             ConfigError: A value is out of its range.
@@ -173,7 +180,9 @@ class Acker:
 
         """
         return self.connection.drive(
-            self.flows.configure(high_water, tick_ms, outcomes_limit, deadline_ms)
+            self.flows.configure(
+                high_water, tick_ms, outcomes_limit, deadline_ms, slo_target, slo_ms
+            )
         )
 
     def apply(self, batch: Sendable, lane: "Lane[threading.Lock] | None" = None) -> Applied:

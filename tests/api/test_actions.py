@@ -30,7 +30,7 @@ def test_namespace_is_created_changed_and_dropped(
     make_any_acker()  # so that the server is empty
     hour = 3_600_000
     new = {"name": "orders", "shards": 2, "tick_ms": hour, "refresh": "update"}
-    new |= {"deadline_ms": 24 * hour, "edges": ["mill", "shop"]}
+    new |= {"deadline_ms": 24 * hour, "edges": ["mill", "shop"], "slo_target": 99.9}
 
     async def talk(client: httpx.AsyncClient) -> None:
         made = await client.post(V1, json=new)
@@ -45,6 +45,7 @@ def test_namespace_is_created_changed_and_dropped(
             "shards": 4,
             "edges": ["shop", "mill"],
             "deadline_ms": hour * 48,
+            "slo_target": 99.5,
         }.items():
             other = await client.post(V1, json={**new, name: value})
             is_problem(other, 409, "namespace-exists")
@@ -103,6 +104,9 @@ def test_namespace_is_created_changed_and_dropped(
         {"name": "orders", "edges": ["a b"]},
         {"name": "orders", "edges": [f"e{n}" for n in range(9)]},
         {"name": "orders", "color": "red"},
+        {"name": "orders", "slo_target": 100},
+        {"name": "orders", "slo_target": 99.9999},
+        {"name": "orders", "slo_ms": -1},
         [],
     ],
 )
@@ -137,6 +141,32 @@ def test_deadline_of_a_namespace_in_use_is_changed(
         is_problem(await client.patch(other, json={"deadline_ms": 10**9}), 422, "bad-request")
 
     asked(any_server.url, talk)
+
+
+def test_objective_of_a_namespace_in_use_is_changed(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/config"
+        before = (await client.get(path)).json()
+        assert (before["slo_target"], before["slo_ms"]) == (99, 0)
+        # These are the defaults already: the request changes nothing, and leaves no entry.
+        assert (await client.patch(path, json={"slo_target": 99, "slo_ms": 0})).json() == before
+        changed = (await client.patch(path, json={"slo_target": 99.95, "slo_ms": 60_000})).json()
+        assert changed == {**before, "slo_target": 99.95, "slo_ms": 60_000}
+        assert (await client.patch(path, json={"slo_ms": 0})).json()["slo_ms"] == 0
+        entries = (await client.get("/api/v1/audit")).json()["entries"]
+        assert [(entry["before"], entry["after"]) for entry in entries] == [
+            ({"slo_ms": 60_000}, {"slo_ms": 0}),
+            ({"slo_target": 99, "slo_ms": 0}, {"slo_target": 99.95, "slo_ms": 60_000}),
+        ]
+        for wrong in ({"slo_target": 100}, {"slo_target": 99.9999}, {"slo_ms": True}):
+            is_problem(await client.patch(path, json=wrong), 422, "bad-request")
+
+    asked(any_server.url, talk)
+    assert {shard.config.slo_target for shard in acker.status().shards} == {99.95}
 
 
 def test_resharding_namespace_refuses_new_settings(

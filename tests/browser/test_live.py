@@ -317,6 +317,17 @@ def test_configuration_is_changed_and_namespace_dropped(
     dialog.get_by_role("button", name="Change it").click()
     expect(mark).to_have_value("250000")
     assert load.acker.status().config.high_water == 250_000
+    page.get_by_label("Objective").fill("100")
+    save.click()
+    expect(page.get_by_text("must be 50 or more, and below 100")).to_be_visible()
+    page.get_by_label("Objective").fill("99.95")
+    page.get_by_label("Complete within").fill("60,000")
+    save.click()
+    expect(dialog).to_contain_text("Objective: 99 becomes 99.95.")
+    dialog.get_by_role("button", name="Change it").click()
+    expect(page.get_by_text("1 min", exact=True)).to_be_visible()
+    config = load.acker.status().config
+    assert (config.slo_target, config.slo_ms) == (99.95, 60_000)
 
     for expired in ("0", "10"):
         page.get_by_role("button", name="Force a tick").click()

@@ -59,6 +59,16 @@ def test_create_for_a_profile_uses_its_settings_unless_others_are_given(shell: S
     assert shell("create", "cli-other", "--profile", "sparks").code == 2
 
 
+def test_create_sets_the_objective(shell: Shell) -> None:
+    given = ("create", "cli-slo", "--slo-target", "99.9", "--slo-ms", "60000")
+    assert json.loads(shell(*given, "--json").out)["config"]["slo_target"] == 99.9
+    with Acker.from_url(shell.url, "cli-slo") as acker:
+        assert (acker.config.slo_target, acker.config.slo_ms) == (99.9, 60_000)
+    assert "exists with the same configuration" in shell(*given).out
+    other = shell("create", "cli-slo", "--slo-target", "99.5")
+    assert "was created with slo_target 99.9, not 99.5" in other.err
+
+
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_create_warns_where_redis_may_evict(
     make_any_acker: MakeAcker, shell: Shell, policy: str
@@ -110,6 +120,13 @@ def test_config_get_and_set(make_any_acker: MakeAcker, shell: Shell) -> None:
         shards=2, high_water=77, tick_ms=5000, outcomes_limit=9
     )
     assert shell("config", "set", ns, "shards", "4").code == 2
+    for name, value in {"slo_target": "99.95", "slo_ms": "60000"}.items():
+        assert shell("config", "set", ns, name, value).out == f"{ns}: {name} set to {value}\n"
+        assert f"{name:15} {value}\n" in shell("config", "get", ns).out
+    wrong = shell("config", "set", ns, "slo_target", "100")
+    assert "slo_target is a percentage from 50 to 99.999" in wrong.err
+    wrong = shell("config", "set", ns, "tick_ms", "1.5")
+    assert "tick_ms is a whole number from 1 to 1000000000000, not 1.5" in wrong.err
     wrong = shell("config", "set", ns, "tick_ms", "0")
     assert wrong.code == 1
     assert "tick_ms is a whole number from 1" in wrong.err

@@ -108,6 +108,7 @@ def test_tick(retry_for: float, level: str) -> None:
     [
         ("tick_ms", "set it again: acker-redis config set orders tick_ms VALUE"),
         ("deadline_ms", "set it again: acker-redis config set orders deadline_ms VALUE"),
+        ("slo_target", "set it again: acker-redis config set orders slo_target VALUE"),
         (
             "buckets",
             "no command can change it; drop it and create it again: acker-redis drop orders",

@@ -168,7 +168,7 @@ def works(acker: Acker, shards: int) -> None:
 
 def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> list[Any]:
     """Return the calls of an undisturbed reshard."""
-    acker = make(shards=before, buckets=2)
+    acker = make(shards=before, buckets=2, slo_target=99.9)
     books, mover = Books(acker, before), again(acker)
     line = Line(mover)
     reshard(mover, after, on_progress=books.on_progress)
@@ -195,7 +195,7 @@ def test_reshard_killed_after_each_call_is_completed_by_a_retry(
     assert calls[opened - 1] == ("configure", "0}", ("reshard", ""))
     assert decided < opened
     for number in range(1, len(calls) + 1):
-        acker = make_any_acker(shards=before, buckets=2)
+        acker = make_any_acker(shards=before, buckets=2, slo_target=99.9)
         books, mover = Books(acker, before), again(acker)
         Line(mover).last = number
         with pytest.raises(Killed):

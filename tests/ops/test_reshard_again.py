@@ -70,11 +70,11 @@ def test_reshard_keeps_settings_changed_while_shard_0_was_set_back(
     before = client.dump(meta)
     reshard(acker, 2)
     client.restore(meta, 0, before, replace=True)
-    fresh(acker).configure(high_water=5000)
+    fresh(acker).configure(high_water=5000, slo_target=99.9, slo_ms=1000)
     assert reshard(fresh(acker), 2).high_water == 5000
     assert fresh(acker).apply(tracks(4, 5)).tracked == 2
-    shares = {shard.config.high_water for shard in fresh(acker).status().shards}
-    assert shares == {5000}
+    (config,) = {shard.config for shard in fresh(acker).status().shards}
+    assert (config.high_water, config.slo_target, config.slo_ms) == (5000, 99.9, 1000)
 
 
 def test_verdicts_of_a_restored_shard_are_carried_to_a_read_shard(

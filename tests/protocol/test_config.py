@@ -3,12 +3,7 @@
 import pytest
 
 from acker_redis.errors import ConfigError
-from acker_redis.protocol.config import AckerConfig
-
-FIELDS = (
-    "shards", "buckets", "tick_ms", "high_water", "refresh", "deadline_ms", "outcomes_limit",
-    "publish", "edges",
-)  # fmt: skip
+from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, AckerConfig, wire
 
 
 @pytest.mark.parametrize(
@@ -65,10 +60,48 @@ def test_refresh_needs_a_deadline_of_at_least_n_ticks(deadline_ms: object) -> No
     [
         AckerConfig(),
         AckerConfig(1024, 16, 1, 1, "update", 16, 1, False, ("a", "b-c.d_e")),
+        AckerConfig(slo_target=99.95),
+        AckerConfig(slo_target=50, slo_ms=10**12),
     ],
 )
 def test_config_survives_a_wire_round_trip(config: AckerConfig) -> None:
-    assert AckerConfig.from_wire(dict(zip(FIELDS, config.to_wire(), strict=True))) == config
+    meta = dict(zip(CREATED, config.to_wire(), strict=True)) | config.optional_on_wire()
+    assert AckerConfig.from_wire(meta) == config
+    assert AckerConfig.from_wire(meta | config.changeable_on_wire()) == config
+    assert {*CREATED, *OPTIONAL} == set(AckerConfig.__slots__) >= set(CHANGEABLE)
+
+
+@pytest.mark.parametrize(
+    "target", [49.999, 100, 99.9999, -1, 0, True, None, "99", float("nan"), float("inf")]
+)
+def test_invalid_objective_is_refused(target: object) -> None:
+    with pytest.raises(ConfigError, match="percentage from 50 to 99.999, with at most 3 decimals"):
+        AckerConfig(slo_target=target)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("slo_ms", [-1, 0.5, True, None, 10**12 + 1])
+def test_invalid_time_of_the_objective_is_refused(slo_ms: object) -> None:
+    with pytest.raises(ConfigError, match="slo_ms is a whole number from 0 to"):
+        AckerConfig(slo_ms=slo_ms)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "budget"),
+    [
+        (99, "99", 1.0),
+        (99.0, "99", 1.0),
+        (99.9, "99.9", 0.1),
+        (99.95, "99.95", 0.05),
+        (99.999, "99.999", 0.001),
+        (50, "50", 50.0),
+        (90.01, "90.01", 9.99),
+    ],
+)
+def test_objective_has_one_text_and_an_exact_budget(
+    target: float, text: str, budget: float
+) -> None:
+    assert wire("slo_target", target) == text
+    assert AckerConfig(slo_target=target).slo_budget == budget
 
 
 def test_timeouts_follow_from_ticks() -> None:

@@ -8,7 +8,7 @@ import pytest
 from acker_redis.batching.batch import MAX_ROWS, MAX_TEXTS
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.config import CREATED, OPTIONAL, AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 
@@ -118,8 +118,9 @@ def test_configuration_of_the_contract_is_that_of_the_code() -> None:
     rows = dict(
         re.findall(r"^\| `(\w+)` \| `?(\w*)`? *\|", CONTRACT.split("## Configuration")[1], re.M)
     )
-    wire = dict(zip(AckerConfig.__slots__, AckerConfig().to_wire(), strict=True))
+    wire = dict(zip(CREATED, AckerConfig().to_wire(), strict=True)) | OPTIONAL
     assert {field: rows[field] for field in wire} == wire
+    assert set(wire) == set(AckerConfig.__slots__)
 
 
 def test_limits_of_the_contract_are_those_of_the_code() -> None:

@@ -56,6 +56,17 @@ def test_configure_is_idempotent(acker: Acker) -> None:
     assert configure(acker, "tick_ms", 10, "high_water", 7) == 1
 
 
+@pytest.mark.parametrize("target", ["50", "99", "99.9", "99.95", "99.005", "99.999", "90.01"])
+def test_objective_is_changed(acker: Acker, target: str) -> None:
+    before = acker.status().config
+    assert (before.slo_target, before.slo_ms) == (99, 0)
+    assert configure(acker, "slo_target", target, "slo_ms", 60_000) == 2
+    config = acker.status().config
+    assert (config.slo_target, config.slo_ms) == (float(target), 60_000)
+    assert configure(acker, "slo_target", target, "slo_ms", 0) == 1
+    assert acker.status().config.slo_ms == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -69,6 +80,16 @@ def test_configure_is_idempotent(acker: Acker) -> None:
         ("tick_ms", "-1"),
         ("tick_ms", 5, "tick_ms", 6),
         ("outcomes_limit", ""),
+        ("slo_ms", "-1"),
+        ("slo_ms", "00"),
+        ("slo_ms", "1000000000001"),
+        ("slo_target", "49.999"),
+        ("slo_target", "100"),
+        ("slo_target", "99."),
+        ("slo_target", "99.90"),
+        ("slo_target", "99.9999"),
+        ("slo_target", "099"),
+        ("slo_target", ".5"),
         ("buckets", 4),
         ("refresh", "update"),
         ("schema", "1"),

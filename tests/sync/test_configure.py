@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from acker_redis.errors import (
     ConfigError,
     InvalidBatchError,
     LaneError,
+    NamespaceExistsError,
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
@@ -53,7 +56,59 @@ def test_configure_changes_all_shards_and_the_cached_configuration(
     assert acker.status().config.high_water == 12
 
 
-@pytest.mark.parametrize("wrong", [{"high_water": 0}, {"tick_ms": 1.5}, {"outcomes_limit": True}])
+def test_create_sets_the_objective_of_all_shards(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """The script create does not take it, so create makes further calls."""
+    acker = make_any_acker(shards=2)
+    plain = acker.config
+    wanted = replace(plain, slo_target=99.95, slo_ms=60_000)
+    assert not acker.create(wanted)
+    assert configs(acker) == {wanted}
+    assert acker.config == wanted
+    # A create without an objective keeps it, and one with another objective is refused.
+    with Acker.from_url(any_server.url, acker.namespace) as other:
+        assert not other.create(plain)
+        assert other.config == wanted
+        with pytest.raises(NamespaceExistsError, match=r"with slo_target 99\.95, not 99\.9;"):
+            other.create(replace(plain, slo_target=99.9))
+    # A shard that was lost in a failover gets it again.
+    acker.connection.client.delete(ShardKeys(acker.namespace, 1).meta)
+    assert acker.create(plain)
+    assert configs(acker) == {wanted}
+
+
+def test_interrupted_create_is_completed(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=4)
+    wanted = replace(acker.config, slo_target=99.9)
+    for stop in range(4):
+        run, made = acker.connection.run, list[str]()
+
+        def run_some(call: Call, run: Any = run, made: list[str] = made, stop: int = stop) -> Any:
+            if call.script == "configure":
+                made.append(call.keys[0])
+                if len(made) > stop:
+                    raise KeyboardInterrupt
+            return run(call)
+
+        acker.connection.run = run_some  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            acker.create(wanted)
+        acker.connection.run = run  # type: ignore[method-assign]
+    acker.create(wanted)
+    assert configs(acker) == {wanted}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"high_water": 0},
+        {"tick_ms": 1.5},
+        {"outcomes_limit": True},
+        {"slo_target": 100},
+        {"slo_ms": -1},
+    ],
+)
 def test_invalid_setting_changes_no_shard(make_any_acker: MakeAcker, wrong: Any) -> None:
     acker = make_any_acker(shards=2)
     before = configs(acker)

@@ -22,7 +22,7 @@ from acker_redis.batching.sent import Applied
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.steps import AskAll, Flow
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.config import OPTIONAL, AckerConfig, wire
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState
@@ -96,7 +96,7 @@ class Actions:
         await self._act(who, Deed(who.name, "drop_namespace", namespace), before, drop)
 
     async def configure(
-        self, who: Who, namespace: str, changes: dict[str, int]
+        self, who: Who, namespace: str, changes: dict[str, Any]
     ) -> tuple[AckerConfig, AckerConfig]:
         """Change settings of a namespace in use; return its configuration before and after."""
         acker = self._acker(namespace)
@@ -244,12 +244,16 @@ class Actions:
         return lane
 
 
-def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
+def _has(namespace: str, shards: int, settings: dict[str, Any]) -> Flow[bool]:
     """Return whether every shard has these settings; after an error, a shard may lack them."""
     keys = (ShardKeys(namespace, shard).meta for shard in range(shards))
     replies = yield AskAll(tuple(("HMGET", meta, *settings) for meta in keys))
-    wanted = [str(value).encode() for value in settings.values()]
-    return all(reply == wanted for reply in replies)
+    wanted = [wire(name, value).encode() for name, value in settings.items()]
+    absent = [OPTIONAL.get(name, "").encode() for name in settings]
+    return all(
+        [each or default for each, default in zip(reply, absent, strict=True)] == wanted
+        for reply in replies
+    )
 
 
 def not_pending(what: str = "tree") -> Problem:

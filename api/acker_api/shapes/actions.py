@@ -12,6 +12,8 @@ from acker_api.shapes.status import Configuration
 from acker_redis.protocol.config import MAX_EDGES, AckerConfig
 
 _MOST = 10**12
+_TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"
+_WITHIN = "Time in which a tree must complete to count as good; 0: before it expires"
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 EdgeName = Annotated[str, Field(pattern=NAME)]
 
@@ -54,6 +56,8 @@ class NewNamespace(BaseModel):
         description="Different names of the ways on which messages go from one step to the next; "
         "they cannot be changed later",
     )
+    slo_target: float = Field(default=99, ge=50, lt=100, description=_TARGET)
+    slo_ms: int = Field(default=0, ge=0, le=_MOST, description=_WITHIN)
 
     def config(self) -> AckerConfig:
         """Return the configuration. Raise ConfigError if the fields contradict each other."""
@@ -87,6 +91,10 @@ class Changes(BaseModel):
         ge=1,
         le=_MOST,
         description="Only with `refresh` `update`; it holds from the next row of each tree on",
+    )
+    slo_target: float | None = Field(default=None, ge=50, lt=100, description=_TARGET)
+    slo_ms: int | None = Field(
+        default=None, ge=0, le=_MOST, description=f"{_WITHIN}; for trees that end from now on"
     )
 
 

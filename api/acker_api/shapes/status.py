@@ -96,6 +96,14 @@ class Configuration(BaseModel):
         description="Names of the ways on which messages go from one step to the next",
         examples=[["paid", "packed"]],
     )
+    slo_target: float = Field(
+        description="Service level objective: percentage of trees that must complete in time",
+        examples=[99.9],
+    )
+    slo_ms: int = Field(
+        description="Time in which a tree must complete to count as good; 0: before it expires",
+        examples=[60000],
+    )
     timeout_ms: int = Field(
         description="Time after which a tree expires, see `refresh`", examples=[90000]
     )

@@ -252,6 +252,7 @@ def _(v: Vector) -> None:
     v.raw("configure", "reshard", "1:8", error="RESHARD")
     v.raw("configure", "reshard", "1:4:switch", error="RESHARD")
     v.raw("configure", "high_water", "7", error="RESHARD")
+    v.raw("configure", "slo_target", "99.9", error="RESHARD")
     v.raw("configure", "reshard", "", error="RESHARD")
     v.reshard("1:4:cancel")
     v.reshard("")
@@ -264,6 +265,7 @@ def _(v: Vector) -> None:
         (), ("high_water",), ("high_water", "0"), ("high_water", "1", "high_water", "2"),
         ("tick_ms", "1.5"), ("buckets", "4"), ("shards", "3"), ("reshard", "1:1"),
         ("reshard", "1:4", "tick_ms", "5"), ("reshard", "1:4:now"), ("lane:@q", "0:1"),
+        ("slo_target", "100"), ("slo_target", "99.90"), ("slo_ms", "-1"),
     ):  # fmt: skip
         v.raw("configure", *changes, error="ARGS")
 

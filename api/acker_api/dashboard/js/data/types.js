@@ -22,6 +22,8 @@
  * @property {string[]} [edges] names of the ways on which messages go
  * @property {number} outcomes_limit
  * @property {boolean} publish
+ * @property {number} [slo_target] percentage of trees that must complete in time
+ * @property {number} [slo_ms] time in which a tree must complete to be good; 0: before it expires
  * @property {number} timeout_ms
  * @property {number} [lifetime_ms] maximum age of a tree
  *

@@ -14,10 +14,26 @@ const FIELDS = [
   { name: "tick_ms", label: "Tick", unit: "ms", hint: "With shorter ticks, trees that are stuck or slow expire sooner." },
   { name: "outcomes_limit", label: "Verdicts that may wait", unit: "per source",
     hint: "At this limit a source can track no more until it has taken some." },
+  { name: "slo_target", label: "Objective", unit: "%", from: 50, below: 100, hint: "The share of trees that must complete "
+    + "in time. The namespace is unhealthy while more than the others are nacked." },
+  { name: "slo_ms", label: "Complete within", unit: "ms", from: 0,
+    hint: "A tree that takes longer is not good. 0: it must complete before it expires." },
 ];
 const DEADLINE = { name: "deadline_ms", label: "Deadline", unit: "ms",
   hint: "The age at which a tree expires, however many rows arrive; at least as long as the ticks of all buckets." };
-const TIMES = ["tick_ms", "deadline_ms"];
+const TIMES = ["tick_ms", "deadline_ms", "slo_ms"];
+
+/** Return a value of a setting as text. @param {string} name @param {number} value */
+const shown = (name, value) => (name === "slo_target" ? String(value) : count(value));
+
+/** Return what is wrong with a value of a setting; "" if nothing is. */
+function wrong({ label, from = 1, below }, value) {
+  if (below) {
+    const valid = value >= from && value < below && Math.round(value * 1000) / 1000 === value;
+    return valid ? "" : `${label} must be ${from} or more, and below ${below}, with up to 3 decimals.`;
+  }
+  return Number.isSafeInteger(value) && value >= from ? "" : `${label} must be a whole number of ${from} or more.`;
+}
 
 /** Return the settings that can be changed. @param {import("../data/types.js").Config} found */
 function fieldsOf(found) {
@@ -54,7 +70,7 @@ export function config(scope, feed) {
     ]);
     if (!may("operator", namespace)) {
       return [list([...fieldsOf(found).map(({ name, label, unit }) => /** @type {[string, string]} */ (
-        [label, TIMES.includes(name) ? duration(found[name]) : `${count(found[name])} ${unit}`])), ...fixed]),
+        [label, TIMES.includes(name) ? duration(found[name]) : `${shown(name, found[name])} ${unit}`])), ...fixed]),
       h("p", { class: "quiet hint" }, "Changes need the role operator.")];
     }
     return [form(found), list(fixed)];
@@ -72,7 +88,8 @@ export function config(scope, feed) {
     const readable = fields.map(() => h("output", { class: "quiet number" }));
     const read = () => inputs.forEach((each, at) => {
       const value = number(each);
-      say(readable[at], Number.isSafeInteger(value) && value > 0 ? (TIMES.includes(fields[at].name) ? duration(value) : count(value)) : "");
+      say(readable[at], value > 0 && !wrong(fields[at], value)
+        ? (TIMES.includes(fields[at].name) ? duration(value) : shown(fields[at].name, value)) : "");
     });
     const changed = () => Object.fromEntries(inputs.filter((each) => number(each) !== found[each.name])
       .map((each) => [each.name, number(each)]));
@@ -85,13 +102,13 @@ export function config(scope, feed) {
       submit: async (event) => {
         event.preventDefault();
         const wanted = changed();
-        const bad = Object.entries(wanted).find(([, value]) => !Number.isSafeInteger(value) || value < 1);
+        const bad = fields.filter(({ name }) => name in wanted).map((each) => wrong(each, wanted[each.name])).find(Boolean);
         if (bad) {
-          say(trouble, `${fields.find(({ name }) => name === bad[0])?.label} must be a whole number of 1 or more.`);
+          say(trouble, bad);
           return;
         }
         const words = Object.entries(wanted).map(([name, value]) =>
-          `${fields.find((each) => each.name === name)?.label}: ${count(found[name])} becomes ${count(value)}.`);
+          `${fields.find((each) => each.name === name)?.label}: ${shown(name, found[name])} becomes ${shown(name, value)}.`);
         /** @type {any} */
         let now = found;
         const done = await ask({ title: "Change the configuration?", text: words, confirm: "Change it",

@@ -64,6 +64,7 @@ OPERATIONS = (
     Operation("POST", f"{V1}/session", None, {"token": "no such token"}, bad_body={}),
     Operation("DELETE", f"{V1}/session", None, bad_query="?x=1"),
     Operation("GET", f"{V1}/namespaces", Role.VIEWER, bad_query="?limit=0"),
+    Operation("GET", f"{V1}/overview", Role.VIEWER, bad_query="?limit=0"),
     Operation(
         "POST",
         f"{V1}/namespaces",

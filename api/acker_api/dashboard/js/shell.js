@@ -8,6 +8,10 @@ import { leave, session } from "./data/session.js";
 
 const BACK_MS = 3000;
 const TITLES = { service: "The service does not answer", redis: "Redis does not answer" };
+const ADVICE = {
+  service: "Is acker-redis serve running, and is the network up? The pipeline continues without it.",
+  redis: ["Is Redis running and reachable? Until it answers, nothing is tracked, acked or reported. Check it: ", "redis-cli ping"],
+};
 const find = (id) => /** @type {any} */ (document.getElementById(id));
 
 /** Begin. */
@@ -33,18 +37,19 @@ function themeSwitch() {
   draw(theme.value);
 }
 
-/** Report within a second that a server is unavailable, and that it is back. */
+/** Report within a second that a server is unavailable, and that it is back. No other place reports it. */
 function banner() {
   const root = find("banner");
   let since = 0;
   let timer = 0;
-  connection.listeners.add(({ state, detail, since: began }) => {
+  connection.listeners.add(({ state, since: began }) => {
     clearTimeout(timer);
     if (state === "service" || state === "redis") {
       since = since || began;
       root.className = "banner away";
-      const words = `Since ${moment(since)}${detail ? `: ${sentence(detail)}` : "."} Retrying every second.`;
-      put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, words));
+      const [advice, command] = [ADVICE[state]].flat();
+      put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, `since ${moment(since)}. The figures on this page are older. `, advice,
+        command ? h("code", { class: "command" }, command) : null));
       root.hidden = false;
     } else if (since) {
       root.className = "banner back";
@@ -55,11 +60,6 @@ function banner() {
   });
 }
 
-/** Add a full stop, unless the text ends with a mark. */
-function sentence(text) {
-  return /[.?!]$/.test(text) ? text : `${text}.`;
-}
-
 function pill() {
   const root = find("connection");
   const text = h("span", {}, "Connecting");
@@ -68,7 +68,7 @@ function pill() {
     const { state } = connection.value;
     const away = state === "service" || state === "redis";
     root.className = `connection ${away ? "over" : state}`;
-    say(text, away ? (state === "redis" ? "Redis down" : "Service down") : state === "quiet" ? "No updates"
+    say(text, away || state === "quiet" ? "No updates"
       : state !== "ok" ? "Connecting" : mode.value === "events" ? "Live" : "Connected");
     root.title = mode.value === "events" ? "Updates arrive as events" : "Updates are polled every second";
     document.body.classList.toggle("away", away);

@@ -27,6 +27,8 @@ export class Events {
     this.handlers = handlers;
     this.broke = broke;
     this.heardAt = 0;
+    /** Maximum time until the next event, in ms. */
+    this.silence = SILENCE_MS;
     /** @type {EventSource | null} */
     this.source = null;
     const shown = () => document.hidden ? this.#mute() : this.#listen();
@@ -38,9 +40,10 @@ export class Events {
     shown();
   }
 
-  /** Note that the figures are current. */
-  heard() {
+  /** Note that the figures are current. @param {number} [every] time between two events, if longer than usual */
+  heard(every = 0) {
     this.heardAt = Date.now();
+    this.silence = Math.max(SILENCE_MS, 1.5 * every);
   }
 
   /** Whether the stream is open. */
@@ -50,12 +53,12 @@ export class Events {
 
   /** Whether events arrive in time. */
   get live() {
-    return Date.now() - this.heardAt < SILENCE_MS;
+    return Date.now() - this.heardAt < this.silence;
   }
 
   /** Whether events arrived recently, perhaps late. */
   get recent() {
-    return this.open && Date.now() - this.heardAt < STILL_MS;
+    return this.open && Date.now() - this.heardAt < Math.max(STILL_MS, 2 * this.silence);
   }
 
   #listen() {

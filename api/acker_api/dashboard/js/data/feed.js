@@ -111,6 +111,7 @@ export class Feed {
   #fail(error) {
     const known = error instanceof ApiError ? error : new ApiError(500, { detail: String(error) });
     failed(known);
+    this.history.interrupt();
     this.error.tell(known);
   }
 

@@ -49,8 +49,12 @@ export class Panel {
    * @param {() => void} [retry]
    */
   fail(error, retry) {
-    const text = error instanceof Error ? error.message : String(error);
-    const title = /** @type {any} */ (error)?.title || "This panel has failed";
+    const known = /** @type {any} */ (error);
+    const told = error instanceof Error ? error.message : String(error);
+    const title = known?.forbidden ? `Not permitted: ${told}` : known?.title || "This panel has failed";
+    const text = known?.forbidden ? title : told;
+    // During an outage the banner reports it, once for all panels.
+    this.trouble.classList.toggle("outage", Boolean(known?.away));
     const said = `${title} ${text}`;
     this.root.classList.add("failed");
     this.trouble.hidden = false;

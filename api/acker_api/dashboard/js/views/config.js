@@ -4,6 +4,7 @@ import { h, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
 import { count, duration, plural } from "../core/format.js";
 import { go, href } from "../core/router.js";
+import { forget } from "../data/overview.js";
 import { may } from "../data/session.js";
 import { Panel, skeleton } from "../ui/panel.js";
 import { ask, toast } from "../ui/dialog.js";
@@ -155,7 +156,10 @@ function danger(namespace, feed) {
       text: ["Its pending trees, its untaken verdicts and its configuration are deleted. "
         + "Sources are not notified. This cannot be undone."],
       typed: namespace, confirm: "Drop it", danger: true,
-      act: async () => { await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`); } });
+      act: async () => {
+        await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`);
+        forget(namespace);
+      } });
     if (done === null) return;
     toast(`${namespace} was dropped`);
     go(href([]));

@@ -5,7 +5,7 @@ import { connection } from "../core/connection.js";
 import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
-import { findings as findingsOf, inParts } from "../data/health.js";
+import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
 import { chip, empty } from "../ui/panel.js";
 import { config } from "./config.js";
 import { live } from "./live.js";
@@ -71,8 +71,9 @@ export function namespace(scope, place) {
   });
   feed.error.hear(scope, (error) => {
     if (scope.over) return;
+    if (error?.forbidden) return void refuse(error);
     // The connection reports the errors excluded here.
-    unknown = Boolean(error) && !error?.redisAway && !error?.serviceAway && error?.code !== "namespace-not-found";
+    unknown = Boolean(error) && !error?.away && error?.code !== "namespace-not-found";
     if (unknown) {
       said = "";
       say(alarms, `State unknown: ${error?.title}`);
@@ -83,22 +84,23 @@ export function namespace(scope, place) {
     }
     root.classList.toggle("stale", unknown || away(connection.value.state));
     if (error?.code !== "namespace-not-found") return;
+    if (gone) return;
     gone = true;
     put(health, chip("over", "not found"));
-    put(content, empty("inbox", "No such namespace", error.message,
+    put(content, empty("inbox", "No such namespace", absence(feed),
       h("a", { class: "button", href: href([]) }, "All namespaces")));
   });
-  const turned = ({ state, since: began }) => {
+  const refuse = (error) => {
+    put(health);
+    put(content, empty("alert", "Not permitted", `${sentence(error.message)}`,
+      h("a", { class: "button", href: href([]) }, "All namespaces")));
+  };
+  const turned = ({ state }) => {
     root.classList.toggle("stale", unknown || away(state));
-    if (!away(state)) return;
+    if (!away(state) || gone) return;
     said = "";
-    const redis = state === "redis";
-    put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
-      h("strong", {}, `State unknown: ${redis ? "Redis" : "the service"} does not answer`),
-      h("span", { class: "finding-since number" }, `since ${moment(began)}`),
-      h("p", {}, feed.status.value ? `The figures below are older. ` : "", redis
-        ? ["Is Redis running and reachable? Until it answers, nothing is tracked, acked or reported. Check it:", " ", h("code", { class: "command" }, "redis-cli ping")]
-        : "Is acker-redis serve running, and is the network up? The pipeline continues without it."))));
+    // The banner says why.
+    put(health, h("div", { class: "finding plain" }, icon("clock"), h("div", { class: "finding-text" }, h("strong", {}, "State unknown"))));
   };
   connection.hear(scope, turned);
 
@@ -120,6 +122,17 @@ export function namespace(scope, place) {
   const timer = setTimeout(show, WAIT_MS);
   scope.end(() => clearTimeout(timer));
   return root;
+}
+
+/**
+ * Return why a namespace may not exist: it was never created, or this tab has seen it before.
+ *
+ * @param {Feed} feed
+ */
+function absence(feed) {
+  const last = feed.history.samples.at(-1);
+  if (feed.status.value) return `${goneSince(Date.now())}.`;
+  return last ? `It was there until ${moment(last.t)}; Redis lost data, or it was dropped.` : "It was never created, or it was dropped.";
 }
 
 /** @param {string} state of the connection */

@@ -172,7 +172,7 @@ def test_only_late_verdicts_of_a_bounded_number_of_streams_are_read() -> None:
         *("XRANGE", ShardKeys("orders", 0).outcomes("s-399"), "-"),
         *(str(shard.now_ms - LEAST_MS), "COUNT", 1),
     )
-    replies = [[] for _ in commands]
+    replies: list[list[Any]] = [[] for _ in commands]
     replies[3] = [(f"{shard.now_ms - 70_000}-0".encode(), [])]
     with pytest.raises(StopIteration) as done:
         flow.send(replies)

@@ -144,6 +144,7 @@ def test_tasks_reasons_and_audit_entries_are_text(
             route.continue_()
 
     page = open_page("/login", width=380)
+    page.add_init_script("delete window.SharedWorker")  # no test can answer its requests
     page.route("**/api/v1/**", answer)
     page.goto("/#/ns/orders")
     expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(1 + len(texts))

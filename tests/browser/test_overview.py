@@ -153,8 +153,8 @@ def test_forbidden_namespace_is_one_sentence(make_load: MakeLoad, open_page: Ope
     page.route("**/api/v1/overview*", lambda route: route.fulfill(status=403, json=problem))
     page.route("**/api/v1/events*", lambda route: route.fulfill(status=403, json=problem))
     page.goto("/#/ns/orders")
-    expect(page.locator(".content")).to_contain_text("the token is for other namespaces.")
-    assert page.locator("main").inner_text().count("the token is for other namespaces") == 1
+    expect(page.locator(".content")).to_contain_text("The token is for other namespaces.")
+    assert page.locator("main").inner_text().lower().count("the token is for") == 1
     page.goto("/#/")
     trouble = page.locator(".trouble")
     expect(trouble).to_have_text("Not permitted: the token is for other namespaces")

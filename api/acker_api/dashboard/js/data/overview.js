@@ -57,7 +57,7 @@ export class Overview {
     this.cut = false;
     /** Notified after every answer. @type {Signal<News>} */
     this.news = new Signal({ error: null, rows: [], totals: null, at: 0 });
-    this.events = new Events("/events", scope, this.#handlers());
+    this.events = new Events("", scope, this.#handlers());
     scope.repeat(() => this.#round());
   }
 
@@ -125,7 +125,8 @@ export class Overview {
     const listed = new Set(namespaces.map((each) => each.name));
     for (const [name, row] of rows) {
       if (listed.has(name)) continue;
-      if (known.has(name)) rows.delete(name);
+      // One reading may be older than a drop that happened before this page was opened.
+      if (known.has(name) || (!row.gone && row.readings.length < 2 && !row.error)) rows.delete(name);
       else if (!this.cut) row.gone = row.gone || now;
       else if (now - row.heardAt > FOUND_MS) rows.delete(name);
     }
@@ -164,6 +165,7 @@ function note(told) {
     row.readings = [];
     row.broken = false;
   }
+  if (row.readings.at(-1)?.t === t) return; // the answer was cached
   row.trace = [...row.trace, { t, open: told.open }].slice(-TRACE);
   row.readings = [...row.readings, { t, counters: told.counters }].slice(-READINGS);
 }

@@ -180,7 +180,7 @@ def untaken(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> dict[str,
 
 
 def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
-    """Add to ``judged``, the finding about untaken verdicts, what was not examined."""
+    """Return ``judged``, the finding about untaken verdicts, with the streams not examined."""
     if judged.level != "ok":
         return judged
     if isinstance(facts.waiting, Missing):

@@ -94,7 +94,7 @@ def test_stream_of_several_counts_as_its_namespaces(
         names = f"namespace={one.namespace}&namespace={other.namespace}"
         refused = await service.open(f"{PATH}?{names}")
         assert refused.status == 429
-        # A refused stream leaves nothing behind.
+        # A refused stream has no listeners.
         assert service.services.live._listeners == {}
         assert (await service.open(f"{PATH}?{names}&overview=false")).status == 200
 

@@ -17,6 +17,7 @@ from acker_redis.protocol.status import Status
 
 MAX_TASKS = 1000
 """Maximum number of source names per shard."""
+MINUTE_MS = 60_000
 SOONEST_LATE_MS = 1000
 """A tick up to this late is on time, because a rotator checks once a second."""
 
@@ -243,6 +244,7 @@ def _late(status: Status, limits: Thresholds, untaken: Mapping[str, int]) -> Fin
     if not late:
         return None
     worst = sorted(late, key=lambda name: -late[name])
+    minutes = late[worst[0]] // MINUTE_MS
     text = ", ".join(
         f"{name} ({backlog[name]:,}, the oldest for {span(late[name])})" for name in worst[:SHOWN]
     )
@@ -255,7 +257,7 @@ def _late(status: Status, limits: Thresholds, untaken: Mapping[str, int]) -> Fin
         f"never run again, take them: acker-redis outcomes {status.namespace} TASK --take; never "
         "while the source runs, because it would lose them",
         status.namespace,
-        headline=f"Source {some(worst)} has not taken a verdict for {span(late[worst[0]])}",
+        headline=f"Source {some(worst)} has not taken a verdict for {span(minutes * MINUTE_MS)}",
     )
 
 

@@ -22,20 +22,10 @@ from acker_redis.transport.readers import reader_name
 from tests.api.service import TOKEN, asked, get, is_problem
 from tests.conftest import MakeAcker
 from tests.doctor.made import status
-from tests.support import fail, track
+from tests.support import fail, let_wait, track
 
 PATH = "/api/v1/overview"
 LATE_MS = 34 * 60_000
-
-
-def let_wait(acker: Acker, source: str, ms: int) -> None:
-    """Make the verdicts of a source as old as if it had not taken them for so long."""
-    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
-    now = acker.status().shards[0].now_ms
-    entries = client.xrange(keys.outcomes(source))
-    client.delete(keys.outcomes(source))
-    for number, (_, fields) in enumerate(entries):
-        client.xadd(keys.outcomes(source), fields, id=f"{now - ms}-{number}")
 
 
 def nacked(acker: Acker, count: int) -> None:

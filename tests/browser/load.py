@@ -81,15 +81,6 @@ class Load:
         """Tick every shard now, and drain it."""
         Rotator([self.acker]).step(force=True)
 
-    def let_wait(self, source: str, ms: int) -> None:
-        """Make the untaken verdicts of a source on shard 0 older, as if it did not run."""
-        client, keys = self.acker.connection.client, ShardKeys(self.acker.namespace, 0)
-        now = self.acker.status().shards[0].now_ms
-        entries = client.xrange(keys.outcomes(source))
-        client.delete(keys.outcomes(source))
-        for number, (_, fields) in enumerate(entries):
-            client.xadd(keys.outcomes(source), fields, id=f"{now - ms}-{number}")
-
     def no_rotator_for(self, ms: int) -> None:
         """Set the last tick back by so many ms."""
         for shard in range(self.acker.config.shards):

@@ -11,6 +11,7 @@ from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.load import Load
 from tests.browser.look import figure
 from tests.browser.test_accessible import blameless
+from tests.support import let_wait
 
 MANY = 40
 
@@ -36,7 +37,7 @@ def test_all_namespaces_are_judged_worst_first(make_load: MakeLoad, open_page: O
     late = make_load("nn-late", tick_ms=30_000)
     late.track(1)
     late.ack(1)
-    late.let_wait("shop", 34 * 60_000)
+    let_wait(late.acker, "shop", 34 * 60_000)
     page = open_page("/")
     # With so many, the table is shown first.
     rows = page.get_by_role("table").get_by_role("row")

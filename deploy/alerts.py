@@ -39,6 +39,27 @@ class Alert:
         return "\n".join(f"      {line}" for line in lines)
 
 
+BURNS = (
+    ("AckerBudgetBurnsFast", "1h", "5m", 14.4, "critical", "2 % of it are gone in an hour"),
+    ("AckerBudgetBurns", "6h", "30m", 6, "critical", "5 % of it are gone in 6 hours"),
+    ("AckerBudgetBurnsSlowly", "3d", "6h", 1, "warning", "it will not last for 30 days"),
+)
+"""Name, long and short window, burn rate, severity, and what that means for the budget of 30 days.
+
+The windows and rates are those of Google, The Site Reliability Workbook, chapter 5, table 5-8: the
+long window proves that it matters, the short one that it is still going on.
+"""
+
+
+def _burns(window: str, rate: float) -> str:
+    """Return a query for the namespaces whose burn rate in a window is above a rate."""
+    good, ended = (
+        f"sum by (namespace) (rate(acker_{name}_total[{window}]))" for name in ("good", "ended")
+    )
+    target = "max by (namespace) (acker_slo_target_ratio)"
+    return f"(1 - {good}\n    / {ended})\n  > {rate:g} * (1 - {target})"
+
+
 NOT_ALERTS = {
     "drain": "no tick happens before the drain has ended, so AckerRotationLate fires",
     "tasks": "the metric counts the source names of a namespace, not of its fullest shard",
@@ -245,6 +266,21 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "The oldest tree is {{ $value | humanizeDuration }} old: a bolt keeps resetting its "
             "timeout, or no rotator runs. Its source gets no verdict until the tree ends. "
             "Run first: acker-redis find {{ $labels.namespace }}",
+        ),
+        *(
+            Alert(
+                name,
+                "",
+                f"{_burns(long, rate)}\n  and\n{_burns(short, rate)}",
+                "",
+                severity,
+                "Too few trees of namespace {{ $labels.namespace }} complete in time",
+                f"The error budget of slo_target burns at {rate:g} times the rate that it allows: "
+                f"{meaning}. {{{{ $value | humanizePercentage }}}} of the trees of {long} were not "
+                "acked in time. Bolts fail or lose messages, or are too slow. Run first: "
+                "acker-redis slo {{ $labels.namespace }}",
+            )
+            for name, long, short, rate, severity, meaning in BURNS
         ),
     ]
 

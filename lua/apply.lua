@@ -39,7 +39,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
-  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms')
+  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms')
 -- part: schema
 -- part: limits
 
@@ -74,7 +74,10 @@ local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
 local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
-local created, rejected = 0, {}
+local created, rejected, slow = 0, {}, 0
+-- An acked tree whose first row is older is not good; with slo_ms 0 each one is.
+local slo_ms = tonumber(conf[18]) or 0
+local oldest = slo_ms > 0 and now - slo_ms or 0
 local next_source, next_why = 7, 7 + tracks
 -- The bytes between checksum and source id in the record of a new tree.
 local begun = pack('>BI6I4B', 0, now, 0, #task) .. task
@@ -103,7 +106,7 @@ local function verdict(name, reason, owner, r, first, source_id, why)
   end
   local group = by_owner[owner]
   if not group then
-    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
+    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0, late = 0 }
     by_owner[owner] = group
     groups[#groups + 1] = group
   end
@@ -113,6 +116,7 @@ local function verdict(name, reason, owner, r, first, source_id, why)
     ages[first] = age
   end
   if why then age = age .. why end
+  if first < oldest then group.late = group.late + 1 end
   local count = group.n + 1
   group.n, group.rows[count] = count, '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","'
     .. source_id .. age .. '"]'
@@ -280,8 +284,9 @@ for _, group in ipairs(groups) do
         .. ',"rows":' .. group.json .. '}')
   end
 end
+for _, group in pairs(group_of.completed or {}) do slow = slow + group.late end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
-  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  overflow = overflow, conflict = conflict, orphaned = orphaned, slow = slow }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
 -- part: latency

@@ -99,7 +99,8 @@ if place and count > 0 then
   end
 end
 if count > 0 and left == #gone then
-  for _, what in ipairs({ ':expiring', ':blocks_expiring', ':scratch', ':fence:durable' }) do
+  for _, what in ipairs({ ':expiring', ':blocks_expiring', ':scratch', ':fence:durable',
+    ':history' }) do
     ended[#ended + 1] = shard .. what
   end
   for bucket = 0, MAX_BUCKETS - 1 do

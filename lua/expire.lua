@@ -58,20 +58,23 @@ for i = 1, #found, 2 do
     if not group then
       group = { task = task, key = shard .. ':outcomes:' .. task, rows = {} }
       by_task[task] = group
-      groups[#groups + 1], fields[#fields + 1] = group, 'backlog:' .. task
+      groups[#groups + 1] = group
+      fields[#fields + 1], fields[#fields + 2] = 'backlog:' .. task, 'ended:' .. task
     end
     group.rows[#group.rows + 1] = row
     bytes, nacked = bytes + #row, nacked + 1
   end
 end
 -- One command for the fields of all tasks.
-local backlogs = #fields > 0 and call('HMGET', meta, unpack(fields)) or {}
+local numbers = #fields > 0 and call('HMGET', meta, unpack(fields)) or {}
 for k, group in ipairs(groups) do
-  local kind, backlog = call('TYPE', group.key).ok, tonumber(backlogs[k] or 0)
+  local kind, backlog = call('TYPE', group.key).ok, tonumber(numbers[2 * k - 1] or 0)
+  local ended = tonumber(numbers[2 * k]) or 0
   if kind ~= 'stream' and kind ~= 'none' or not backlog then
     return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
   end
-  fields[2 * k - 1], fields[2 * k] = 'backlog:' .. group.task, backlog + #group.rows
+  fields[4 * k - 3], fields[4 * k - 2] = 'backlog:' .. group.task, backlog + #group.rows
+  fields[4 * k - 1], fields[4 * k] = 'ended:' .. group.task, ended + #group.rows
 end
 
 -- maxmemory does not refuse this first write, and the later ones are not checked. Verdicts are

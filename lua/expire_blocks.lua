@@ -23,7 +23,7 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
-local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges')
+local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges', 'slo_ms')
 -- part: schema
 local expiring = shard .. ':blocks_expiring'
 -- part: clock
@@ -103,10 +103,12 @@ for i = 1, #page[2], 2 do
     local stream = shard .. ':outcomes:' .. task
     if not waiting[task] then
       local kind = call('TYPE', stream).ok
-      waiting[task] = (kind == 'stream' or kind == 'none')
-        and tonumber(call('HGET', meta, 'backlog:' .. task) or 0)
+      local backlog, ended, good = unpack(call('HMGET', meta, 'backlog:' .. task,
+        'ended:' .. task, 'good:' .. task))
+      waiting[task] = { number = (kind == 'stream' or kind == 'none') and tonumber(backlog or 0),
+        ended = tonumber(ended) or 0, good = tonumber(good) or 0 }
     end
-    if not waiting[task] then
+    if not waiting[task].number then
       return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
     end
     weigh(block)
@@ -119,8 +121,10 @@ end
 -- written before their blocks are deleted: if a write raised an error, a tree could get two
 -- verdicts, but never none.
 call('UNLINK', shard)
-local acked, nacked, completed = 0, 0, {}
+local acked, nacked, completed, slow = 0, 0, {}, 0
+local slo_ms = tonumber(conf[5]) or 0
 for _, block in ipairs(blocks) do
+  local source = waiting[block.task]
   block.n = block.trees - block.failed_count
   if block.n > 0 then
     local more = { 'cause', block.cause, 'idle', block.idle, 'slots', block.slots, 'nacked',
@@ -128,9 +132,14 @@ for _, block in ipairs(blocks) do
     if block.present ~= '' then more[13], more[14] = 'present', block.present end
     call('XADD', shard .. ':outcomes:' .. block.task, '*', 'verdict', 'mixed', 'reason', 'expired',
       'n', block.n, 'block', block.name, 'label', block.label, 'age', block.age, unpack(more))
-    waiting[block.task] = waiting[block.task] + block.n
+    source.number, source.ended = source.number + block.n, source.ended + block.n
   end
   local done = block.n - block.nacked_count
+  if slo_ms > 0 and now - block.first > slo_ms then
+    slow = slow + done
+  else
+    source.good = source.good + done
+  end
   acked, nacked = acked + done, nacked + block.nacked_count
   if done > 0 then completed[block.first] = (completed[block.first] or 0) + done end
 end
@@ -139,7 +148,10 @@ for _, block in ipairs(blocks) do
   call('UNLINK', block.key, block.failed_key, block.present_key, shard .. ':scratch:' .. block.name)
 end
 if #gone > 0 then call('HDEL', expiring, unpack(gone)) end
-for task, backlog in pairs(waiting) do call('HSET', meta, 'backlog:' .. task, backlog) end
+for task, source in pairs(waiting) do
+  call('HSET', meta, 'backlog:' .. task, source.number, 'ended:' .. task, source.ended,
+    'good:' .. task, source.good)
+end
 for _, block in ipairs(blocks) do
   if conf[3] == 'yes' and block.n > 0 then
     -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
@@ -152,6 +164,7 @@ for _, block in ipairs(blocks) do
   end
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end
+if slow > 0 then call('HINCRBY', meta, 'slow', slow) end
 if nacked > 0 then
   call('HINCRBY', meta, 'expired', nacked)
   count_odd()

@@ -97,7 +97,7 @@ end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
 for _, task in ipairs(forgotten) do
   call('UNLINK', shard .. ':outcomes:' .. task)
-  call('HDEL', meta, 'backlog:' .. task, 'used:' .. task)
+  call('HDEL', meta, 'backlog:' .. task, 'used:' .. task, 'ended:' .. task, 'good:' .. task)
 end
 if #changed > 0 then call('HSET', meta, unpack(changed)) end
 call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',

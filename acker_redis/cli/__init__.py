@@ -13,7 +13,17 @@ from typing import Annotated
 
 import typer
 
-from acker_redis.cli import explain, find, namespaces, services, state, trees, trials, verdicts
+from acker_redis.cli import (
+    explain,
+    find,
+    history,
+    namespaces,
+    services,
+    state,
+    trees,
+    trials,
+    verdicts,
+)
 from acker_redis.cli.output import Exit, escape_controls, warn
 from acker_redis.errors import AckerError
 
@@ -44,7 +54,7 @@ def _options(
 ) -> None: ...
 
 
-for each in (namespaces, state, find, verdicts, explain, trees, services, trials):
+for each in (namespaces, state, history, find, verdicts, explain, trees, services, trials):
     each.register(app)
 
 

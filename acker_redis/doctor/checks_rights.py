@@ -7,8 +7,11 @@ from acker_redis.doctor.finding import Finding, error, ok, warning
 from acker_redis.ops import acl
 from acker_redis.protocol.keys import NAMESPACES
 
-MAY_BE_MISSING = frozenset(("PUBLISH",))
-"""Commands that are optional: without PUBLISH only pub/sub is lost."""
+_WITHOUT = {
+    "PUBLISH": "verdicts reach sources by their streams only",
+    "INFO": "the history does not show when Redis was restarted",
+}
+"""The effect of each optional command that is missing."""
 
 
 def commands(role: str | None) -> frozenset[str]:
@@ -26,7 +29,7 @@ def check(facts: RightsFacts, role: str | None) -> Finding:
     untried = f"; not tried: {_list(commands(role) - facts.tried)}"
     more = untried if commands(role) - facts.tried else ""
     if role is None:
-        enough = [name for name in acl.roles() if not _lacks(facts, name) - MAY_BE_MISSING]
+        enough = [name for name in acl.roles() if not _lacks(facts, name) - acl.optional(name)]
         if enough:
             text = f"{user} has the rights that these roles need: {', '.join(enough)}{more}"
             return ok("rights", text, facts.namespace)
@@ -38,7 +41,7 @@ def check(facts: RightsFacts, role: str | None) -> Finding:
             facts.namespace,
         )
     lacks = _lacks(facts, role)
-    if lacks - MAY_BE_MISSING:
+    if lacks - acl.optional(role):
         return error(
             "rights",
             f"{user} lacks rights that a {role} needs: {_list(lacks)}; a script that is refused "
@@ -49,7 +52,7 @@ def check(facts: RightsFacts, role: str | None) -> Finding:
     if lacks:
         return warning(
             "rights",
-            f"{user} may not PUBLISH: verdicts reach sources by their streams only",
+            "; ".join(f"{user} may not {name}: {_WITHOUT[name]}" for name in sorted(lacks)),
             _grant(facts, role, lacks),
             facts.namespace,
         )

@@ -3,7 +3,7 @@
 ================  ==========================================================================
 ``producer``      bolts: apply, apply_blocks, status, show, and the last batch of a lane
 ``source``        a producer that also reads, takes and subscribes to its verdicts
-``rotator``       rotate, expire, expire_blocks, status
+``rotator``       rotate, expire, expire_blocks, status, and writing the history
 ``viewer``        status, show, list, and reading verdicts; none of its commands writes
 ``admin``         all scripts, and commands about the state of the server
 ================  ==========================================================================
@@ -38,8 +38,7 @@ SCRIPTS: dict[str, frozenset[str]] = {
         "PUBLISH RENAME SET SETRANGE STRLEN TIME TYPE UNLINK XADD",
         "rotate": "HDEL HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET RENAME TIME UNLINK XLEN",
         "expire": "HDEL HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK XADD",
-        "expire_blocks": "GET HDEL HGET HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK "
-        "XADD",
+        "expire_blocks": "GET HDEL HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK XADD",
         "show": "GET HGET HMGET TIME",
         "take": "HGET HSET UNLINK XDEL XLEN XRANGE",
         "status": "HGETALL HLEN HMGET TIME",
@@ -78,7 +77,8 @@ _ROLES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
         ("apply", "apply_blocks", "status", "show", "take"),
         _words("HGET") | _READING | _LISTENING,
     ),
-    "rotator": (("rotate", "expire", "expire_blocks", "status"), _FINDING),
+    # INFO: history marks when Redis started again.
+    "rotator": (("rotate", "expire", "expire_blocks", "status"), _FINDING | _words("INFO")),
     "viewer": (("status", "show", "list"), _READING | _LISTENING | _FINDING),
     "admin": (tuple(SCRIPTS), _READING | _LISTENING | _FINDING | _SERVING),
 }
@@ -100,7 +100,8 @@ def scripts(role: str) -> tuple[str, ...]:
 def commands(role: str, functions: bool = False) -> frozenset[str]:
     """Return every command that a role needs and its rule allows.
 
-    Names are in capitals, subcommands as ``CONFIG|GET``. Only PUBLISH may be missing without harm.
+    Names are in capitals, subcommands as ``CONFIG|GET``. For those that may be missing without harm
+    see :func:`optional`.
     With ``functions``, FCALL_RO replaces EVAL and EVALSHA.
 
     Raises ConfigError for an unknown role, or with ``functions`` for a role whose scripts write.
@@ -114,6 +115,15 @@ def commands(role: str, functions: bool = False) -> frozenset[str]:
         )
     running = _CALLING if functions else _RUNNING
     return CONNECTING | running | beside | frozenset().union(*(SCRIPTS[name] for name in names))
+
+
+def optional(role: str) -> frozenset[str]:
+    """Return the commands that a role can do without; raise ConfigError for an unknown role.
+
+    Without PUBLISH the live feed is missing. Without INFO a rotator marks no restart of Redis in
+    the history.
+    """
+    return commands(role) & (_words("PUBLISH INFO") if role == "rotator" else _words("PUBLISH"))
 
 
 def calls_functions(role: str) -> bool:

@@ -131,6 +131,12 @@ class ShardStatus:
     odd: dict[str, int] = field(default_factory=dict)
     """Expired trees by the edges on which an odd number of their messages is missing: name of the
     edge, or "" for none of the named ones, to number. Empty in a namespace without edges."""
+    slow: int = 0
+    """Acked trees that took longer than ``slo_ms``."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """Trees that were acked or nacked, per task."""
+    good: dict[str, int] = field(default_factory=dict)
+    """Trees that were acked in time, per task."""
     salt: Secret = field(default_factory=lambda: Secret(""))
     """The secret from which ids are derived."""
 
@@ -330,8 +336,17 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         ticks=int(meta.get("ticks", 0)),
         latency=Latency.from_meta(meta),
         odd=_odd(meta, config.edges),
+        slow=sum(_statistics(meta, "slow").values()),
+        ended=_statistics(meta, "ended:"),
+        good=_statistics(meta, "good:"),
         salt=Secret(meta["salt"]),
     )
+
+
+def _statistics(meta: Mapping[str, str], prefix: str) -> dict[str, int]:
+    """Return counters by the rest of their name. The scripts count any other text as 0."""
+    found = {k[len(prefix) :]: v for k, v in meta.items() if k.startswith(prefix)}
+    return {name: int(value) if value.isdecimal() else 0 for name, value in found.items()}
 
 
 def _odd(meta: Mapping[str, str], edges: Sequence[str]) -> dict[str, int]:

@@ -74,6 +74,11 @@ class ShardKeys:
         """HASH, the renamed ``meta`` of a shard that is being dropped."""
         return f"{self.prefix}:dropping"
 
+    @property
+    def history(self) -> str:
+        """HASH of the namespace's history; only shard 0 has it."""
+        return f"{self.prefix}:history"
+
     def pending(self, bucket: int) -> str:
         """HASH of the records of a bucket: anchor (8 bytes) -> record."""
         return f"{self.prefix}:pending:{bucket}"

@@ -1,5 +1,6 @@
 """The state of a namespace."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
@@ -105,11 +106,22 @@ class Status:
     @property
     def backlog(self) -> dict[str, int]:
         """Verdicts that wait to be taken, per task."""
-        total: dict[str, int] = {}
-        for shard in self.shards:
-            for task, count in shard.backlog.items():
-                total[task] = total.get(task, 0) + count
-        return total
+        return _summed(shard.backlog for shard in self.shards)
+
+    @property
+    def slow(self) -> int:
+        """Acked trees that took longer than ``slo_ms``."""
+        return sum(shard.slow for shard in self.shards)
+
+    @property
+    def ended(self) -> dict[str, int]:
+        """Trees that were acked or nacked, per task; a task that is idle is forgotten."""
+        return _summed(shard.ended for shard in self.shards)
+
+    @property
+    def good(self) -> dict[str, int]:
+        """Trees that were acked in time, per task; see ``slo_ms``."""
+        return _summed(shard.good for shard in self.shards)
 
     @property
     def fullest(self) -> dict[str, int]:
@@ -141,3 +153,11 @@ class Status:
         1.0 is the mark. From 2.0 on, new trees are nacked.
         """
         return max(sum(shard.pending) for shard in self.shards) / self.config.share
+
+
+def _summed(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            total[name] = total.get(name, 0) + count
+    return total

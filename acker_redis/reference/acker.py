@@ -68,6 +68,12 @@ class Reference:
     """How long acked trees took. Statistics only: no decision depends on it."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     """Verdicts per task that were not taken yet."""
+    slow: int = 0
+    """Acked trees that took longer than ``slo_ms``."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Trees that were acked or nacked, per task."""
+    good: Counter[str] = field(default_factory=Counter)
+    """Trees that were acked in time, per task."""
     odd: Counter[int] = field(default_factory=Counter)
     """Expired trees by the number of an edge on which their residual is odd; -1 for none."""
     reshard: bool = False
@@ -160,7 +166,7 @@ class Reference:
                 del self.durable[lane]
         for name, used in list(self.names.items()):
             if self.ticks - used >= QUIET_TICKS and not self.backlog(name):
-                del self.names[name]
+                del self.names[name], self.ended[name], self.good[name]
         self.ticks += 1
         self.late_ms = max(0, late - self.config.tick_ms)
         self.ticked_ms = self.now_ms  # a late tick is not caught up
@@ -263,6 +269,15 @@ class Reference:
         edges = [e for e in range(len(self.config.edges)) if residual >> EDGE_BIT + e & 1]
         self.odd.update(edges or [-1])
 
+    def _count_end(self, task: str, ended: int, acked: int, age_ms: int) -> None:
+        """Count trees of one age that have ended, and those of them that were acked."""
+        if not ended:
+            return
+        late = bool(self.config.slo_ms and age_ms > self.config.slo_ms)
+        self.ended[task] += ended
+        self.good[task] += 0 if late else acked
+        self.slow += acked if late else 0
+
     def _conflict(self, row: TreeRow, task: str, record: Record) -> None:
         """Nack two trees under one anchor, or one of their sources would wait for ever."""
         self._tell("nack", "conflict", row.anchor, record)
@@ -292,6 +307,8 @@ class Reference:
         """Write the verdicts of one call, one entry per task, verdict and reason."""
         for (task, verdict, _), entry in self._told.items():
             waiting = self.outcomes.setdefault(task, [])
+            for outcome in entry:
+                self._count_end(task, verdict != "touch", verdict == "ack", outcome.age_ms)
             # A touch is dropped when the backlog is full: the source has its own clock.
             if verdict != "touch" or self.backlog(task) < self.outcomes_limit:
                 waiting.extend(entry)

@@ -309,6 +309,9 @@ class BlockReference(Reference):
                 edges=self.config.edges,
                 residuals=tuple(sums[slot] for slot in outcome.nacked),
             )
+        if verdict != "touch":
+            acked = outcome.count - len(outcome.nacked) if verdict in ("ack", "mixed") else 0
+            self._count_end(block.task, outcome.count, acked, outcome.age_ms)
         waiting = self.block_outcomes.setdefault(block.task, [])
         if verdict != "touch" or self.backlog(block.task) < self.outcomes_limit:
             waiting.append(outcome)

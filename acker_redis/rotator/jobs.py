@@ -132,9 +132,6 @@ class NamesJob:
         return spread(self._every)
 
 
-Job = ShardJob | NamespaceJob | NamesJob
-
-
 def tell(keys: ShardKeys, done: Round) -> None:
     """Log a round: a tick, or a drain of a bucket that another rotator's tick began."""
     if not done.ticked and not done.calls:

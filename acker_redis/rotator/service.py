@@ -29,9 +29,9 @@ from acker_redis.flows.names import names
 from acker_redis.logs import Event
 from acker_redis.protocol.keys import check_name
 from acker_redis.rotator import heartbeat
+from acker_redis.rotator.history import HistoryJob, write_once
 from acker_redis.rotator.jobs import (
     Home,
-    Job,
     NamesJob,
     NamespaceJob,
     Pace,
@@ -50,6 +50,7 @@ HANGS_AFTER = 20.0
 """Seconds that a turn may be late, or last, before the heartbeat stops."""
 _BEAT_EVERY = 1.0
 
+Job = ShardJob | NamespaceJob | NamesJob | HistoryJob
 Said = tuple[int, Event, Exception | None]
 """What to log once the lock is free: level, event, and an exception for its traceback."""
 
@@ -122,6 +123,7 @@ class Service:
         )
         self._known: dict[str, NamespaceJob] = {}
         """Namespaces that were found rather than named, by name."""
+        self._histories: dict[NamespaceJob, HistoryJob] = {}
         self._beats = True
         now = time.monotonic()
         for home in homes:
@@ -251,6 +253,13 @@ class Service:
             if shard not in job.jobs:
                 job.jobs[shard] = ShardJob(job.connection, keys, self._pace)
                 self._schedule.add(job.jobs[shard], now)
+        if wanted and job not in self._histories:
+            self._histories[job] = HistoryJob(job.home)
+            self._schedule.add(self._histories[job], now)
+        elif not wanted and job in self._histories:
+            past = self._histories.pop(job)
+            self._schedule.remove(past)
+            self._outages.well(past, now)
         if wanted:
             job.missed = False
             if len(wanted) != before:
@@ -290,7 +299,9 @@ def _once(
     connection: Connection, namespaces: Sequence[str] | None, pace: Pace, stop: threading.Event
 ) -> int:
     wanted = connection.drive(names()) if namespaces is None else list(dict.fromkeys(namespaces))
-    done = rotate_once([Home(connection, name) for name in wanted], pace, stop=stop)
+    homes = [Home(connection, name) for name in wanted]
+    done = rotate_once(homes, pace, stop=stop)
+    write_once(homes, stop)
     failed = done.stopped
     for name, shard, error in done.errors:
         if namespaces is None and shard is None and isinstance(error, NamespaceNotFoundError):

@@ -52,7 +52,10 @@ class Backend(Protocol):
         """Take a snapshot; the returned function restores it, except the clock."""
 
     def counters(self) -> dict[str, int]:
-        """Return the counters of the shard, by name; those of edges if they are not zero."""
+        """Return the counters of the shard, by name.
+
+        Those of edges and tasks, and ``slow``, only if they are not zero.
+        """
 
     def names(self) -> set[str]:
         """Return the registered tasks."""
@@ -137,7 +140,11 @@ class ReferenceBackend:
         """Return the counters of the shard, by name."""
         counters, odd = self._shard.counters, self._shard.odd
         found = {name: counters[name] for name in COUNTERS}
-        return found | {f"odd:{'none' if edge < 0 else edge}": n for edge, n in odd.items()}
+        found |= {f"odd:{'none' if edge < 0 else edge}": n for edge, n in odd.items()}
+        more = {"slow": self._shard.slow}
+        more |= {f"ended:{task}": n for task, n in self._shard.ended.items()}
+        more |= {f"good:{task}": n for task, n in self._shard.good.items()}
+        return found | {name: count for name, count in more.items() if count}
 
     def names(self) -> set[str]:
         """Return the registered tasks."""

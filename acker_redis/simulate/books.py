@@ -195,6 +195,16 @@ class Books:
         """Record verdicts that now wait to be taken."""
         for task, outcome in told:
             self.waiting.setdefault(task, []).append(outcome)
+            if outcome.verdict != "touch":
+                self.counters[f"ended:{task}"] += 1
+            if outcome.verdict == "ack":
+                late = self.config.slo_ms and outcome.age_ms > self.config.slo_ms
+                self.counters["slow" if late else f"good:{task}"] += 1
+
+    def forget(self, task: str) -> None:
+        """Record that the shard has forgotten a task and its counters."""
+        self.counters.pop(f"ended:{task}", 0)
+        self.counters.pop(f"good:{task}", 0)
 
 
 def content(outcome: Outcome) -> tuple[object, ...]:

@@ -91,9 +91,10 @@ class RedisBackend:
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the shard, by name."""
-        odd = [f"odd:{edge}" for edge in (*range(len(self._edges)), "none")]
-        values = self._client.hmget(self._shard.keys.meta, *COUNTERS, *odd)
-        found = dict(zip((*COUNTERS, *odd), (int(value or 0) for value in values), strict=True))
+        more = [f"odd:{edge}" for edge in (*range(len(self._edges)), "none")] + ["slow"]
+        more += [f"{kind}:{task}" for kind in ("ended", "good") for task in self._tasks]
+        values = self._client.hmget(self._shard.keys.meta, *COUNTERS, *more)
+        found = dict(zip((*COUNTERS, *more), (int(value or 0) for value in values), strict=True))
         return {name: count for name, count in found.items() if count or name in COUNTERS}
 
     def names(self) -> set[str]:

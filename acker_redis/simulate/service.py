@@ -159,6 +159,9 @@ class Service:
         if not counters:
             return
         found, wanted = self._backend.counters(), self.ledger.counters
+        gone = {name[6:] for name in wanted.keys() - found.keys() if name.startswith("ended:")}
+        for task in gone - self._backend.names() if gone else ():
+            self.ledger.forget(task)
         if found != wanted:
             raise Violation("counters", f"{found}, expected {dict(wanted)}")
         ended = ("acked", "failed", "expired", "overflow", "conflict")

@@ -170,6 +170,8 @@ class World:
             edges=edges,
             high_water=chance.randrange(2, 7) if self.happens("overflow") else 100_000,
             outcomes_limit=chance.randrange(1, 7) if self.happens("backlog") else 1_000_000,
+            # Not drawn: each seed keeps its history.
+            slo_ms=(0, 1, TICK_MS // 16, TICK_MS)[buckets % 4],
         )
 
     def _draw_deadline(self, buckets: int) -> int:

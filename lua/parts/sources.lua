@@ -1,19 +1,25 @@
 -- Look up the backlogs of the sources that get verdicts, by one command: a batch can end trees of a
--- thousand sources. Needs groups (of verdicts, each with task, verdict and n), used (the sources
--- that rotate must not forget), ticks, backlog_limit, sub. Gives each group its key, and told,
--- whether it is to be written; and changed, the fields of meta to be written, with their values.
+-- thousand sources. Needs groups (of verdicts, each with task, verdict, n and late, the number of
+-- acks that took longer than slo_ms), used (the sources that rotate must not forget), ticks,
+-- backlog_limit, sub. Gives each group its key, and told, whether it is to be written; and changed,
+-- the fields of meta to be written, with their values.
 local waiting, asked, changed = {}, {}, {}
+local ended, good = {}, {}
 local function ask_for(name)
   if not waiting[name] then
-    waiting[name], asked[#asked + 1], asked[#asked + 2] = 0, 'backlog:' .. name, 'used:' .. name
+    local at = #asked
+    waiting[name], asked[at + 1], asked[at + 2] = 0, 'backlog:' .. name, 'used:' .. name
+    asked[at + 3], asked[at + 4] = 'ended:' .. name, 'good:' .. name
   end
 end
 for _, group in ipairs(groups) do ask_for(group.task) end
 for owner in pairs(used) do ask_for(owner) end
 local fields = #asked > 0 and call('HMGET', meta, unpack(asked)) or asked
-for k = 1, #asked, 2 do
+for k = 1, #asked, 4 do
   local name = sub(asked[k], 9)
   waiting[name] = tonumber(fields[k] or 0)
+  -- Statistics: a value that is no number stops no verdict.
+  ended[name], good[name] = tonumber(fields[k + 2]) or 0, tonumber(fields[k + 3]) or 0
   if used[name] and fields[k + 1] ~= ticks then
     changed[#changed + 1], changed[#changed + 2] = asked[k + 1], ticks
   end
@@ -28,5 +34,14 @@ for _, group in ipairs(groups) do
   if group.told then
     waiting[group.task] = backlog + group.n
     changed[#changed + 1], changed[#changed + 2] = 'backlog:' .. group.task, backlog + group.n
+  end
+  if group.verdict ~= 'touch' then
+    local name, at = group.task, #changed
+    ended[name] = ended[name] + group.n
+    changed[at + 1], changed[at + 2] = 'ended:' .. name, ended[name]
+    if group.verdict == 'ack' then
+      good[name] = good[name] + group.n - group.late
+      changed[at + 3], changed[at + 4] = 'good:' .. name, good[name]
+    end
   end
 end

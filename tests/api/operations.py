@@ -92,6 +92,8 @@ OPERATIONS = (
         action="configure",
     ),
     Operation("GET", f"{HERE}/waits", Role.VIEWER, bad_query="?sample=0"),
+    Operation("GET", f"{HERE}/history", Role.VIEWER, bad_query="?range=2h"),
+    Operation("GET", f"{HERE}/slo", Role.VIEWER, bad_query="?format=xml"),
     Operation("POST", f"{HERE}/rotate", Role.OPERATOR, action="rotate"),
     Operation("GET", f"{HERE}/trees", Role.VIEWER, bad_query="?cursor=x"),
     Operation(

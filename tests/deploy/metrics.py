@@ -11,6 +11,9 @@ METRICS: dict[str, tuple[str, ...]] = {
     "acker_outcomes_backlog": ("namespace", "task"),
     "acker_outcomes_backlog_ratio": ("namespace", "task"),
     "acker_high_water_ratio": ("namespace",),
+    "acker_ended_total": ("namespace", "source"),
+    "acker_good_total": ("namespace", "source"),
+    "acker_slo_target_ratio": ("namespace",),
     "acker_expired_by_edge_total": ("namespace", "edge"),
     "acker_trees_sampled": ("namespace",),
     "acker_waiting_trees_sampled": ("namespace", "edge"),
@@ -19,7 +22,6 @@ METRICS: dict[str, tuple[str, ...]] = {
 
 OF_ALERTS = {
     "acker_outcomes_oldest_seconds": ("namespace", "source"),
-    "acker_slo_target_ratio": ("namespace",),
     "acker_resharding": ("namespace",),
     "acker_rows_orphaned_total": ("namespace",),
     "acker_tick_seconds": ("namespace",),

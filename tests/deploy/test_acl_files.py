@@ -101,7 +101,7 @@ def test_roles_have_exactly_these_rights() -> None:
     looking = {"XRANGE", "XREVRANGE", "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"}
     assert beside["producer"] == set()
     assert beside["source"] == looking - {"XRANGE"}
-    assert beside["rotator"] == {"SMEMBERS"}
+    assert beside["rotator"] == {"SMEMBERS", "INFO"}
     assert beside["viewer"] == looking | {"SMEMBERS"}
     assert not acl.commands("producer") & {"XDEL", "XRANGE", "XREAD", "XLEN", "HSCAN", "SMEMBERS"}
     strong = {"ACL|SETUSER", "ACL|GETUSER", "CONFIG|SET", "KEYS", "SCAN", "FLUSHALL", "DEBUG"}

@@ -189,6 +189,17 @@ def untaken(oldest_s: str, lives_s: int = 90) -> list[dict[str, str]]:
     ]
 
 
+def objective(
+    target: float, good: str, ended: str = "0+100x120", source: str = "shop"
+) -> list[Any]:
+    """Return the metrics of the completeness of a source; 100 trees end per scrape."""
+    return [
+        series("acker_good_total", good, source=source),
+        series("acker_ended_total", ended, source=source),
+        series("acker_slo_target_ratio", f"{target / 100:g}x120"),
+    ][: 3 if source == "shop" else 2]
+
+
 SCENES: dict[str, tuple[str, list[Any], str, int]] = {
     "nothing is acked": ("AckerStalled", [*ended("7x120"), *trees("80x120")], "30s", 1),
     "nothing is acked, scraped once a minute": (
@@ -275,6 +286,45 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
         "30s",
         0,
     ),
+    "a fifth is not good": ("AckerBudgetBurnsFast", objective(99.0, "0+80x120"), "30s", 1),
+    "a tenth is not good": ("AckerBudgetBurnsFast", objective(99.0, "0+90x120"), "30s", 0),
+    "a tenth is not good, of a lax target": (
+        "AckerBudgetBurns",
+        objective(98.0, "0+90x120"),
+        "30s",
+        0,
+    ),
+    "a tenth is not good, of a target of 99 %": (
+        "AckerBudgetBurns",
+        objective(99.0, "0+90x120"),
+        "30s",
+        1,
+    ),
+    "a fifth was not good, but that is over": (
+        "AckerBudgetBurnsFast",
+        objective(99.0, "0+80x30 2420+100x90"),
+        "30s",
+        0,
+    ),
+    "two in a hundred are not good": (
+        "AckerBudgetBurnsSlowly",
+        objective(99.0, "0+98x120"),
+        "30s",
+        1,
+    ),
+    "one in 200 is not good": (
+        "AckerBudgetBurnsSlowly",
+        objective(99.0, "0+199x120", "0+200x120"),
+        "30s",
+        0,
+    ),
+    "one of two sources is bad": (
+        "AckerBudgetBurnsFast",
+        [*objective(99.0, "0+100x120"), *objective(99.0, "0+50x120", source="mill")],
+        "30s",
+        1,
+    ),
+    "nothing ends": ("AckerBudgetBurnsFast", objective(99.0, "5x120", "7x120"), "30s", 0),
     "a tree is far too old": ("AckerOldTree", trees("3700x120"), "30s", 1),
     "a tree is old where trees live long": ("AckerOldTree", trees("3700x120", 7200), "30s", 0),
 }

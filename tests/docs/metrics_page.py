@@ -49,6 +49,8 @@ TAIL = """
 | How many trees are pending? | `sum by (namespace) (acker_trees_open)` |
 | How many trees are nacked, per second, and why? | `sum by (namespace, reason) (rate(acker_trees_total{verdict="nack"}[5m]))` |
 | What share of the trees is nacked? | `sum by (namespace) (rate(acker_trees_total{verdict="nack"}[5m])) / sum by (namespace) (rate(acker_trees_total[5m]))` |
+| What share of the trees of each source completes in time? | `sum by (namespace, source) (rate(acker_good_total[1h])) / sum by (namespace, source) (rate(acker_ended_total[1h]))` |
+| How fast is the error budget spent? 1: it lasts for 30 days | `(1 - sum by (namespace) (rate(acker_good_total[1h])) / sum by (namespace) (rate(acker_ended_total[1h]))) / on (namespace) (1 - max by (namespace) (acker_slo_target_ratio))` |
 | On which edges are messages of expired trees unaccounted for? | `sum by (namespace, edge) (increase(acker_expired_by_edge_total[1h]))` |
 | Where do pending trees wait? | `acker_waiting_trees_sampled / on (namespace) group_left () acker_trees_sampled` |
 | How long do trees take, at the 99th percentile? | `histogram_quantile(0.99, sum by (namespace, le) (rate(acker_complete_latency_seconds_bucket[5m])))` |

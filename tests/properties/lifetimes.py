@@ -15,6 +15,10 @@ SIXTEENTH_MS = TICK_MS // 16
 
 LIFETIMES = st.none() | st.sampled_from([0, 0, 4, 16, 100])
 """None for ``refresh="never"``; else the sixteenths of a tick, after N ticks, to the deadline."""
+OBJECTIVES = st.sampled_from([0, 0, 2, 10, 40]).map(
+    lambda steps: steps * SIXTEENTH_MS + SIXTEENTH_MS // 2 if steps else 0
+)
+"""Values of ``slo_ms``."""
 EDGES = st.sampled_from([(), ("a",), ("a", "b", "c"), tuple("abcdefgh")])
 STEPS = st.sampled_from([-20, -1, 1, 4, 7, 8, 16, 17, 40]).map(lambda step: step * SIXTEENTH_MS)
 """Moves of the clock, in ms; it may also go back."""

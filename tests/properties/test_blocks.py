@@ -27,7 +27,7 @@ from acker_redis.reference.blocks import Block, BlockKey, BlockReference, BlockR
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
-from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
+from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
 from tests.tiers import examples
 
@@ -74,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         outcomes_limit=st.sampled_from([4, 100]),
         lifetime=LIFETIMES,
         edges=EDGES,
+        slo_ms=OBJECTIVES,
     )
     def begin(self, **fields: Any) -> None:
         config = config_of(**fields)
@@ -201,6 +202,9 @@ class Machine(RuleBasedStateMachine):
                 assert failed == (pack_slots(block.failed, slots) if block.failed else None)
                 assert present == (pack_slots(block.trees, slots) if some else None)
         assert shard.latency.count == shard.counters["acked"]
+        assert shard.ended.get("t", 0) == self.model.ended["t"]
+        assert shard.good.get("t", 0) == self.model.good["t"]
+        assert shard.slow == self.model.slow
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
         assert counters["tracked"] + self.surplus == ended + self.model.tracked_records

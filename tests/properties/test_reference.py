@@ -24,7 +24,7 @@ from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Outcome
-from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
+from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
 from tests.tiers import examples
@@ -61,6 +61,7 @@ class Machine(RuleBasedStateMachine):
         outcomes_limit=st.sampled_from([1, 3, 100]),
         lifetime=LIFETIMES,
         edges=EDGES,
+        slo_ms=OBJECTIVES,
     )
     def begin(self, **fields: Any) -> None:
         config = config_of(**fields)
@@ -130,10 +131,17 @@ class Machine(RuleBasedStateMachine):
         lanes = sum(map(len, self.model.fences)) + len(self.model.durable)
         assert shard.fences == lanes
         assert shard.latency.count == shard.counters["acked"]
+        assert +Counter(shard.ended) == +self.model.ended
+        assert +Counter(shard.good) == +self.model.good
+        assert (shard.slow, sum(shard.good.values())) == (
+            self.model.slow,
+            shard.counters["acked"] - shard.slow,
+        )
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
         tracked = sum(1 for bucket in self.model.buckets for r in bucket.values() if r.task)
         assert counters["tracked"] == ended + tracked
+        assert sum(shard.ended.values()) == ended
 
     def teardown(self) -> None:
         if hasattr(self, "acker"):

@@ -182,6 +182,8 @@ class Oracle:
             },
             "counters": {name: reference.counters[name] for name in commands.COUNTERS},
             "odd": {("none" if e < 0 else str(e)): n for e, n in sorted(reference.odd.items())},
+            "ended": {task: n for task, n in sorted(reference.ended.items()) if n},
+            "good": {task: n for task, n in sorted(reference.good.items()) if n},
             "backlog": {task: reference.backlog(task) for task in sorted(reference.names)},
         }
 

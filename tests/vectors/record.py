@@ -5,6 +5,7 @@ not model, are written by hand.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from acker_redis.batching.sent import Part
@@ -12,6 +13,7 @@ from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, Inv
 from acker_redis.protocol.blocks import BlockPart, Blocks
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import CREATED
+from acker_redis.protocol.config import wire as setting
 from acker_redis.protocol.ids import shard_of, split_anchor
 from acker_redis.protocol.keys import ShardKeys
 from tests.support import config_of
@@ -184,6 +186,18 @@ class Vector:
         self._steps.append(
             {"do": None, "calls": [_call(call, {"error": error} if error else reply)]}
         )
+
+    def configure(self, **changes: int | float) -> None:
+        """Change settings of all shards; each of them must have another value before."""
+        calls = []
+        words = tuple(
+            word for name, value in changes.items() for word in (name, setting(name, value))
+        )
+        for number, shard in enumerate(self._shards):
+            shard.reference.config = replace(shard.reference.config, **changes)  # type: ignore[arg-type]
+            call = Call("configure", ShardKeys(NAMESPACE, number).both, words)
+            calls.append(_call(call, len(changes)))
+        self._steps.append({"do": None, "calls": calls})
 
     def reshard(self, value: str) -> None:
         """Close all shards for a reshard, or open them again."""

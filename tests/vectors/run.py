@@ -141,6 +141,8 @@ class _Run:
             "durable": {lane: value.rpartition(":")[0] for lane, value in durable.items()},
             "counters": {name: int(meta[name]) for name in _COUNTERS},
             "odd": {k[4:]: int(v) for k, v in meta.items() if k.startswith("odd:")},
+            "ended": _by_task(meta, "ended:"),
+            "good": _by_task(meta, "good:"),
             "backlog": {k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
         }
 
@@ -205,6 +207,12 @@ class _Run:
 _COUNTERS = (
     "tracked", "acked", "failed", "expired", "overflow", "conflict", "repeated", "orphaned",
 )  # fmt: skip
+
+
+def _by_task(meta: dict[str, str], prefix: str) -> Json:
+    """Return a counter of ``meta`` per task, without those that are 0."""
+    size = len(prefix)
+    return {k[size:]: int(v) for k, v in meta.items() if k.startswith(prefix) and int(v)}
 
 
 def _record(record: bytes) -> Json:

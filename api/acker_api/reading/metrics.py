@@ -71,6 +71,7 @@ def families(survey: Survey) -> Iterator[Metric]:
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
     yield _latency(states)
+    yield from _objectives(states)
     yield from _edges(seen)
     yield from _marks(states)
     yield from _rotation(states)
@@ -157,6 +158,36 @@ def _latency(states: dict[str, Status]) -> Metric:
     return found
 
 
+def _objectives(states: dict[str, Status]) -> Iterator[Metric]:
+    """Yield the metrics of the completeness objective."""
+    ended = _counter(
+        "acker_ended",
+        f"Trees that were acked or nacked; beyond {MAX_TASKS} sources, {OTHERS} has the sum of the "
+        "others. A source that is idle for 100 ticks begins again at 0",
+        *("namespace", "source"),
+    )
+    good = _counter(
+        "acker_good",
+        "Trees that were acked within slo_ms, or with slo_ms 0 before they expired; sources as of "
+        "acker_ended_total",
+        *("namespace", "source"),
+    )
+    target = _gauge(
+        "acker_slo_target_ratio",
+        "Share of the trees that must be good, as configured: slo_target / 100",
+        "namespace",
+    )
+    for name, status in states.items():
+        found, made = most(status.ended), status.good
+        named = found.keys() - {OTHERS}
+        for source, count in found.items():
+            ended.add_metric([name, source], count)
+            others = sum(made.values()) - sum(made.get(each, 0) for each in named)
+            good.add_metric([name, source], made.get(source, 0) if source in named else others)
+        target.add_metric([name], status.config.slo_target / 100)
+    yield from (ended, good, target)
+
+
 def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
     """Yield the metrics of namespaces with edges."""
     expired = _counter(
@@ -206,17 +237,10 @@ def _marks(states: dict[str, Status]) -> Iterator[Metric]:
         "from 1 on sources should wait, from 2 on new trees are nacked",
         "namespace",
     )
-    target = _gauge(
-        "acker_slo_target_ratio",
-        "Share of the trees that must complete, as configured (slo_target): while more than the "
-        "others are nacked, the namespace is unhealthy",
-        "namespace",
-    )
     for name, status in states.items():
         mark.add_metric([name], status.config.high_water)
         ratio.add_metric([name], status.high_water_ratio)
-        target.add_metric([name], status.config.slo_target / 100)
-    yield from (mark, ratio, target)
+    yield from (mark, ratio)
 
 
 def _rotation(states: dict[str, Status]) -> Iterator[Metric]:

@@ -46,7 +46,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
-  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms')
+  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
@@ -335,7 +335,10 @@ local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
 local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
-local created, rejected = 0, {}
+local created, rejected, slow = 0, {}, 0
+-- An acked tree whose first row is older is not good; with slo_ms 0 each one is.
+local slo_ms = tonumber(conf[18]) or 0
+local oldest = slo_ms > 0 and now - slo_ms or 0
 local next_source, next_why = 7, 7 + tracks
 -- The bytes between checksum and source id in the record of a new tree.
 local begun = pack('>BI6I4B', 0, now, 0, #task) .. task
@@ -364,7 +367,7 @@ local function verdict(name, reason, owner, r, first, source_id, why)
   end
   local group = by_owner[owner]
   if not group then
-    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
+    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0, late = 0 }
     by_owner[owner] = group
     groups[#groups + 1] = group
   end
@@ -374,6 +377,7 @@ local function verdict(name, reason, owner, r, first, source_id, why)
     ages[first] = age
   end
   if why then age = age .. why end
+  if first < oldest then group.late = group.late + 1 end
   local count = group.n + 1
   group.n, group.rows[count] = count, '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","'
     .. source_id .. age .. '"]'
@@ -492,21 +496,27 @@ end
 
 -- parts/sources.lua
 -- Look up the backlogs of the sources that get verdicts, by one command: a batch can end trees of a
--- thousand sources. Needs groups (of verdicts, each with task, verdict and n), used (the sources
--- that rotate must not forget), ticks, backlog_limit, sub. Gives each group its key, and told,
--- whether it is to be written; and changed, the fields of meta to be written, with their values.
+-- thousand sources. Needs groups (of verdicts, each with task, verdict, n and late, the number of
+-- acks that took longer than slo_ms), used (the sources that rotate must not forget), ticks,
+-- backlog_limit, sub. Gives each group its key, and told, whether it is to be written; and changed,
+-- the fields of meta to be written, with their values.
 local waiting, asked, changed = {}, {}, {}
+local ended, good = {}, {}
 local function ask_for(name)
   if not waiting[name] then
-    waiting[name], asked[#asked + 1], asked[#asked + 2] = 0, 'backlog:' .. name, 'used:' .. name
+    local at = #asked
+    waiting[name], asked[at + 1], asked[at + 2] = 0, 'backlog:' .. name, 'used:' .. name
+    asked[at + 3], asked[at + 4] = 'ended:' .. name, 'good:' .. name
   end
 end
 for _, group in ipairs(groups) do ask_for(group.task) end
 for owner in pairs(used) do ask_for(owner) end
 local fields = #asked > 0 and call('HMGET', meta, unpack(asked)) or asked
-for k = 1, #asked, 2 do
+for k = 1, #asked, 4 do
   local name = sub(asked[k], 9)
   waiting[name] = tonumber(fields[k] or 0)
+  -- Statistics: a value that is no number stops no verdict.
+  ended[name], good[name] = tonumber(fields[k + 2]) or 0, tonumber(fields[k + 3]) or 0
   if used[name] and fields[k + 1] ~= ticks then
     changed[#changed + 1], changed[#changed + 2] = asked[k + 1], ticks
   end
@@ -521,6 +531,15 @@ for _, group in ipairs(groups) do
   if group.told then
     waiting[group.task] = backlog + group.n
     changed[#changed + 1], changed[#changed + 2] = 'backlog:' .. group.task, backlog + group.n
+  end
+  if group.verdict ~= 'touch' then
+    local name, at = group.task, #changed
+    ended[name] = ended[name] + group.n
+    changed[at + 1], changed[at + 2] = 'ended:' .. name, ended[name]
+    if group.verdict == 'ack' then
+      good[name] = good[name] + group.n - group.late
+      changed[at + 3], changed[at + 4] = 'good:' .. name, good[name]
+    end
   end
 end
 
@@ -573,8 +592,9 @@ for _, group in ipairs(groups) do
         .. ',"rows":' .. group.json .. '}')
   end
 end
+for _, group in pairs(group_of.completed or {}) do slow = slow + group.late end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
-  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  overflow = overflow, conflict = conflict, orphaned = orphaned, slow = slow }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
 -- parts/latency.lua

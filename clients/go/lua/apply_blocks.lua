@@ -54,7 +54,7 @@ if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
-  'tick_ms', 'ticked_ms')
+  'tick_ms', 'ticked_ms', 'slo_ms')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
@@ -449,9 +449,11 @@ local waiting, new_tasks = {}, 0
 local function backlog_of(task)
   if not waiting[task] then
     local kind = call('TYPE', shard .. ':outcomes:' .. task).ok
-    local backlog, used = unpack(call('HMGET', meta, 'backlog:' .. task, 'used:' .. task))
+    local backlog, used, ended, good = unpack(call('HMGET', meta, 'backlog:' .. task,
+      'used:' .. task, 'ended:' .. task, 'good:' .. task))
     waiting[task] = { number = tonumber(backlog or 0), new = not backlog, used = used,
-      good = kind == 'stream' or kind == 'none' }
+      valid = kind == 'stream' or kind == 'none', ended = tonumber(ended) or 0,
+      good = tonumber(good) or 0 }
   end
   return waiting[task]
 end
@@ -485,7 +487,7 @@ for _, item in ipairs(items) do
   end
   if item.header or item.track then
     local backlog = backlog_of(item.task)
-    if not backlog.number or not backlog.good then
+    if not backlog.number or not backlog.valid then
       return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
         .. ' or its backlog has been tampered with')
     elseif item.track and not item.header and reshard then
@@ -533,7 +535,8 @@ end
 -- Decide what to write for each block; nothing is written yet.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
-local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
+local created, rejected, work, entries, completed, slow = 0, {}, {}, {}, {}, 0
+local slo_ms = tonumber(conf[17]) or 0
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
@@ -689,6 +692,14 @@ end
 for _, told in ipairs(entries) do
   local item, backlog = told.item, waiting[told.item.task]
   told.written = told.verdict ~= 'touch' or backlog.number < backlog_limit
+  if told.verdict ~= 'touch' then backlog.ended = backlog.ended + told.n end
+  if told.verdict == 'ack' then
+    if slo_ms > 0 and now - item.first > slo_ms then
+      slow = slow + told.n
+    else
+      backlog.good = backlog.good + told.n
+    end
+  end
   if told.written then
     backlog.number, backlog.told = backlog.number + told.n, true
     told.age = format('%.0f', math.max(0, now - item.first))
@@ -774,7 +785,10 @@ end
 if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
 for task, backlog in pairs(waiting) do
   if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
-  if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
+  if backlog.new or backlog.told then
+    call('HSET', meta, 'backlog:' .. task, backlog.number, 'ended:' .. task, backlog.ended,
+      'good:' .. task, backlog.good)
+  end
   -- rotate forgets a task that has put no tree into a bucket for 100 ticks.
   if backlog.tracks and backlog.used ~= ticks then call('HSET', meta, 'used:' .. task, ticks) end
 end
@@ -791,7 +805,7 @@ if conf[9] == 'yes' then
   end
 end
 for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
-  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  overflow = overflow, conflict = conflict, orphaned = orphaned, slow = slow }) do
   if number > 0 then call('HINCRBY', meta, name, number) end
 end
 -- parts/latency.lua

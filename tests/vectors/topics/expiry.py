@@ -175,3 +175,16 @@ def _(v: Vector) -> None:
     v.take("w")
     for _ in range(100):
         v.rotate()
+
+
+@expiry.vector(
+    "an objective",
+    "The state counts per task the trees that ended, and those that completed within slo_ms.",
+)
+def _(v: Vector) -> None:
+    v.configure(slo_target=99.95, slo_ms=3_600_000)
+    v.apply(track(1, "s1", A), track(2, "s2", A), track(3, "s3", A), task="t")
+    v.apply(track(4, "s4", A), task="u")
+    v.apply(ack(1, A), fail(2, "no"), ack(4, A))
+    v.tick(3)
+    v.configure(slo_ms=0)

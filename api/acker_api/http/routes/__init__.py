@@ -9,6 +9,7 @@ from acker_api.http.routes import (
     docs,
     events,
     health,
+    history,
     metrics,
     namespaces,
     outcomes,
@@ -22,7 +23,7 @@ from acker_api.http.routes.paths import V1
 def install(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
     """Add all routes."""
     v1 = APIRouter(prefix=V1)
-    for part in (session, namespaces, overview, trees, blocks, outcomes, events, audit):
+    for part in (session, namespaces, overview, history, trees, blocks, outcomes, events, audit):
         v1.include_router(part.router)
     app.include_router(health.router)
     app.include_router(dashboard.router)

@@ -1,0 +1,64 @@
+"""acker-redis slo and acker-redis history."""
+
+import csv
+import json
+
+from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point
+from acker_redis.sync.client import Acker
+from tests.cli.conftest import Shell
+from tests.conftest import MakeAcker
+from tests.rotator.test_history import put
+from tests.support import fail, row, track
+
+
+def filled(make_any_acker: MakeAcker) -> Acker:
+    """Return a namespace with a day of history, in which 1 of 400 trees was not good."""
+    acker = make_any_acker(slo_target=99.5, slo_ms=60_000)
+    for anchor in range(1, 5):
+        track(acker, anchor, 40)
+        row(acker, anchor, 40) if anchor < 4 else fail(acker, anchor)
+    now = Point.of(acker.status())
+    for ago in (30 * HOUR_MS, 3 * HOUR_MS, 2 * HOUR_MS, 5 * MINUTE_MS, 4 * MINUTE_MS, MINUTE_MS):
+        put(acker, ago, now, tracked=0, acked=0, failed=0, waiting=0, sources={})
+    return acker
+
+
+def test_slo_is_one_sentence_per_source(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = filled(make_any_acker).namespace
+    burn = "burn rate 50 over 5m, 50 over 1h, 50 over 6h"
+    assert shell("slo", ns).out.splitlines() == [
+        f"{ns}: 75 % complete within 60 s, 30 h, budget left -4900 %; {burn}",
+        "t: 75 % complete within 60 s, 30 h, budget left -4900 %; burn rate 50 over 1h, 50 over 6h",
+    ]
+    whole, source = json.loads(shell("slo", ns, "--json").out)["objectives"]
+    assert (whole["ended"], whole["good"], whole["good_percent"], whole["met"]) == (4, 3, 75, False)
+    assert (source["source"], source["target_percent"], source["within_ms"]) == ("t", 99.5, 60_000)
+    assert whole["burn_rates"]["1h"]["rate"] == 50
+    rows = list(csv.DictReader(shell("slo", ns, "--csv").out.splitlines()))
+    assert [each["source"] for each in rows] == ["", "t"]
+    assert [rows[0][name] for name in ("ended", "good", "burn_rate_5m")] == ["4", "3", "50.0"]
+    assert rows[1]["burn_rate_5m"] == ""
+
+
+def test_slo_without_history_says_so(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ran = shell("slo", make_any_acker().namespace)
+    assert "no tree ended" in ran.out
+    assert "there is no history yet" in ran.err
+
+
+def test_history_shows_gaps_and_sums(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = filled(make_any_acker).namespace
+    lines = shell("history", ns).out.splitlines()
+    assert lines[0].split() == [
+        *("until", "tracked", "acked", "failed", "expired", "overflow", "conflict"),
+        *("open", "waiting"),
+    ]
+    assert ["no points since" in line for line in lines[1:]] == [False, True, False]
+    found = json.loads(shell("history", ns, "--range", "1h", "--json").out)
+    assert (found["range"], found["step_ms"], len(found["buckets"])) == ("1h", 60_000, 3)
+    assert sum(bucket["tracked"] for bucket in found["buckets"]) == 4
+    assert found["buckets"][-1]["waiting"] == 4
+    rows = list(csv.DictReader(shell("history", ns, "--range", "30d", "--csv").out.splitlines()))
+    assert [each["gap"] for each in rows][:2] == ["true", "false"]
+    assert sum(int(each["acked"]) for each in rows) == 3
+    assert shell("history", ns, "--range", "2h").code == 2

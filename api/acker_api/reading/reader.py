@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
+from acker_api.reading.expired import ExpiredByEdge
 from acker_api.reading.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
@@ -71,6 +72,9 @@ class Reader:
         self._connection = _Gated(client)
         self.moved = self._connection.moved
         """Detects that the master was demoted."""
+        self.expired = ExpiredByEdge()
+        """Fed by each reading of a state: also by probes and scrapes, so it begins with the
+        service."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
         self._may_info = True
@@ -116,7 +120,9 @@ class Reader:
     async def status(self, namespace: str) -> Status:
         """Return the state of a namespace, in time; raises as ``AsyncAcker.status``."""
         acker = self.acker(namespace)
-        return await self.read(lambda: _state(acker))
+        status = await self.read(lambda: _state(acker))
+        self.expired.note(status)
+        return status
 
     async def oldest(self, namespace: str) -> OldestTree | None:
         """Return ``AsyncAcker.oldest``; None if nothing is pending, or the tree is unknown."""
@@ -180,6 +186,7 @@ class Reader:
     async def _see(self, namespace: str, trees: bool) -> Seen:
         acker = self.acker(namespace)
         status = await _state(acker)
+        self.expired.note(status)
         if not trees:
             return Seen(status)
         return Seen(status, await _oldest_ms(acker, status), await _waits(acker, status))

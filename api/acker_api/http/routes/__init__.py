@@ -12,6 +12,7 @@ from acker_api.http.routes import (
     metrics,
     namespaces,
     outcomes,
+    search,
     session,
     trees,
 )
@@ -21,7 +22,7 @@ from acker_api.http.routes.paths import V1
 def install(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
     """Add all routes."""
     v1 = APIRouter(prefix=V1)
-    for part in (session, namespaces, trees, blocks, outcomes, events, audit):
+    for part in (session, namespaces, trees, blocks, outcomes, search, events, audit):
         v1.include_router(part.router)
     app.include_router(health.router)
     app.include_router(dashboard.router)

@@ -16,22 +16,36 @@ let numbers = 0;
  * @property {any[]} [tools] controls to the right of the title
  * @property {string} [kind] more classes
  * @property {number} [level] of the heading
+ * @property {boolean} [fold] on a phone, only its title is shown until it is opened
  */
 
 export class Panel {
   /** @param {PanelOptions} options */
-  constructor({ title, note, tools = [], kind = "", level = 2 }) {
+  constructor({ title, note, tools = [], kind = "", level = 2, fold = false }) {
     const id = `panel-${(numbers += 1)}`;
     this.heading = h(`h${level}`, { id }, title);
     this.note = h("p", { class: "panel-note" }, note);
     this.body = h("div", { class: "panel-body" });
     this.trouble = h("div", { class: "trouble", hidden: true });
-    this.root = h("section", { class: `panel ${kind}`, "aria-labelledby": id },
+    const body = `${id}-body`;
+    this.body.id = body;
+    const folded = fold && h("button", { class: "button small fold", type: "button", "aria-expanded": "false", "aria-controls": body,
+      "aria-describedby": id, on: { click: () => this.open(!this.root.classList.contains("opened")) } }, "Show");
+    this.fold = folded;
+    this.root = h("section", { class: `panel ${kind}${fold ? " foldable" : ""}`, "aria-labelledby": id },
       h("header", { class: "panel-head" },
         h("div", { class: "panel-title" },
           this.heading, note === undefined ? null : this.note),
+        folded,
         tools.length ? h("div", { class: "tools" }, tools) : null),
       this.trouble, this.body);
+  }
+
+  /** @param {boolean} opened whether a phone shows the whole panel */
+  open(opened) {
+    this.root.classList.toggle("opened", opened);
+    this.fold.setAttribute("aria-expanded", String(opened));
+    say(this.fold, opened ? "Hide" : "Show");
   }
 
   /** @param {string} text */

@@ -3,7 +3,6 @@
 import { foreign, h, icon, put, say } from "./core/dom.js";
 import { connection, mode } from "./core/connection.js";
 import { duration, moment } from "./core/format.js";
-import { here } from "./core/router.js";
 import { theme, turn } from "./core/theme.js";
 import { leave, session } from "./data/session.js";
 import { help } from "./keys.js";
@@ -19,7 +18,7 @@ export function start() {
   banner();
   pill();
   session.listeners.add(who);
-  put(find("search-place"), searchForm(place, "", "search"));
+  put(find("search-place"), searchForm());
   find("keys").addEventListener("click", () => void help());
   find("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part after the # is the place in the page, not an element
@@ -80,12 +79,6 @@ function pill() {
   };
   connection.listeners.add(draw);
   mode.listeners.add(draw);
-}
-
-/** Return the namespace of the page; "" outside of namespaces. */
-function place() {
-  const { parts, query } = here();
-  return parts[0] === "ns" ? parts[1] || "" : parts[0] === "search" ? query.ns || "" : "";
 }
 
 function who({ role, who: name, needed }) {

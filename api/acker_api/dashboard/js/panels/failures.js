@@ -7,8 +7,8 @@ import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 import { verdictChip, verdictHref, why } from "../ui/trees.js";
 
-const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide" }, { title: "Last source id", kind: "id-cell" },
-  { title: "Seen", kind: "number" }, { title: "Last", kind: "number" }];
+const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide bare" }, { title: "Last source id", kind: "id-cell" },
+  { title: "Seen", kind: "number" }, { title: "Last", kind: "number minor" }];
 const SHOWN = 8;
 
 /**
@@ -17,7 +17,7 @@ const SHOWN = 8;
  */
 export function failuresPanel(feed, scope) {
   const panel = new Panel({
-    title: "Recent failures", kind: "list",
+    title: "Recent failures", fold: "rows", kind: "list",
     note: "Verdicts since this page was opened, and untaken ones",
   });
   const { root, body } = table("Recent failures, by reason", COLUMNS, { kind: "stack" });

@@ -16,7 +16,7 @@ const SHOWN = 50;
  * @param {import("../core/scope.js").Scope} scope
  */
 export function rotatorPanel(feed, scope) {
-  const panel = new Panel({ title: "Rotator", fold: true, kind: "rotator" });
+  const panel = new Panel({ title: "Rotator", fold: "all", kind: "rotator" });
   const state = h("div", { class: "rotator-state" });
   const names = ["Last tick", "Next tick", "Last tick late by", "Tick interval", "Maximum lifetime", "To drain"];
   const values = names.map(() => h("dd", { class: "number" }, "–"));

@@ -9,7 +9,7 @@ import { row, table } from "../ui/table.js";
 import { lateSwitch, stateChip, treeLink } from "../ui/trees.js";
 import { foreign, h } from "../core/dom.js";
 
-const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" }];
+const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Source", kind: "minor" }, { title: "State" }, { title: "Age", kind: "number" }];
 const LOOK = 100;
 const SHOWN = 8;
 const EVERY_MS = 4000;
@@ -22,7 +22,7 @@ export function oldestPanel(feed, scope) {
   const { namespace } = feed;
   const late = lateSwitch(() => void reload());
   const panel = new Panel({
-    title: "Oldest trees", note: "Stuck trees show here first", kind: "list",
+    title: "Oldest trees", fold: "rows", note: "Stuck trees show here first", kind: "list",
     tools: [late.root, h("a", { class: "button small", href: href(["ns", namespace, "trees"]) }, "All trees")],
   });
   const { root, body } = table("Oldest trees of a sample", COLUMNS);

@@ -39,7 +39,7 @@ export function verdictsPanel(feed, scope) {
       text = search.value.toLowerCase();
       drawList();
     } } });
-  const panel = new Panel({ title: "Verdicts", fold: true, note: "As they arrive", kind: "verdicts list", tools: [search, select, pause] });
+  const panel = new Panel({ title: "Verdicts", fold: "all", note: "As they arrive", kind: "verdicts list", tools: [search, select, pause] });
   const { root, body } = table("Verdicts, the latest first", COLUMNS, { kind: "tall" });
   const nothing = h("div");
   put(panel.body, nothing, root);

@@ -7,7 +7,7 @@ import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 
 const COLUMNS = [{ title: "Edge" }, { title: "Waiting trees", kind: "wide bar-cell" }, { title: "Last row, median", kind: "number" },
-  { title: "The longest", kind: "number" }, { title: "Expired lately", kind: "number" }, { title: "Since creation", kind: "number" }];
+  { title: "The longest", kind: "number minor" }, { title: "Expired lately", kind: "number" }, { title: "Since creation", kind: "number minor" }];
 const SAMPLE = 1000;
 const EVERY_MS = 4000;
 const WORDS = "Trees with an odd number of messages outstanding on an edge; two on one edge do not show";

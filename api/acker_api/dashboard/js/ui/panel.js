@@ -16,12 +16,13 @@ let numbers = 0;
  * @property {any[]} [tools] controls to the right of the title
  * @property {string} [kind] more classes
  * @property {number} [level] of the heading
- * @property {boolean} [fold] on a phone, only its title is shown until it is opened
+ * @property {"all" | "rows"} [fold] on a phone, only its title is shown until it is opened; or only the
+ *   first rows of its table
  */
 
 export class Panel {
   /** @param {PanelOptions} options */
-  constructor({ title, note, tools = [], kind = "", level = 2, fold = false }) {
+  constructor({ title, note, tools = [], kind = "", level = 2, fold }) {
     const id = `panel-${(numbers += 1)}`;
     this.heading = h(`h${level}`, { id }, title);
     this.note = h("p", { class: "panel-note" }, note);
@@ -30,9 +31,10 @@ export class Panel {
     const body = `${id}-body`;
     this.body.id = body;
     const folded = fold && h("button", { class: "button small fold", type: "button", "aria-expanded": "false", "aria-controls": body,
-      "aria-describedby": id, on: { click: () => this.open(!this.root.classList.contains("opened")) } }, "Show");
+      "aria-describedby": id, on: { click: () => this.open(!this.root.classList.contains("opened")) } }, fold === "rows" ? "Show all" : "Show");
+    this.folds = [fold === "rows" ? "Show all" : "Show", fold === "rows" ? "Show fewer" : "Hide"];
     this.fold = folded;
-    this.root = h("section", { class: `panel ${kind}${fold ? " foldable" : ""}`, "aria-labelledby": id },
+    this.root = h("section", { class: `panel ${kind}${fold ? ` foldable fold-${fold}` : ""}`, "aria-labelledby": id },
       h("header", { class: "panel-head" },
         h("div", { class: "panel-title" },
           this.heading, note === undefined ? null : this.note),
@@ -45,7 +47,7 @@ export class Panel {
   open(opened) {
     this.root.classList.toggle("opened", opened);
     this.fold.setAttribute("aria-expanded", String(opened));
-    say(this.fold, opened ? "Hide" : "Show");
+    say(this.fold, this.folds[Number(opened)]);
   }
 
   /** @param {string} text */

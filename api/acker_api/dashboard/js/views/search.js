@@ -9,7 +9,6 @@ import { idText } from "../ui/ids.js";
 import { age, chip, empty, Panel } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 import { stateChip, treeLink, verdictChip, why } from "../ui/trees.js";
-import { searchForm } from "../ui/search-form.js";
 
 const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Namespace", kind: "brief" }, { title: "Source" },
   { title: "Where" }, { title: "State" }, { title: "Age", kind: "number" }, { title: "More", kind: "wide" }];
@@ -64,7 +63,7 @@ export function search(scope, { query }) {
   return h("div", { class: "page" },
     h("div", { class: "page-head" }, h("div", {}, h("h1", { tabindex: "-1" }, "Search"),
       h("p", { class: "page-note" }, text ? foreign(text) : "Source ids, anchors and message ids")), scopes),
-    h("div", { class: "live" }, searchForm(ns, q, "search-again"), names, h("div", {}, panel.root, progress, more), where.root));
+    h("div", { class: "live" }, names, h("div", {}, panel.root, progress, more), where.root));
 
   /** @param {import("../data/search.js").Hit} hit */
   function line({ place: of, namespace, found: each }) {

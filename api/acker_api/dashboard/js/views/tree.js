@@ -106,13 +106,13 @@ function known(tree, status) {
 function step({ anchor, checksum, edges: waits = [], idle_ms }, edges) {
   const idle = idle_ms === undefined ? null : h("p", {}, "No row has arrived for ", h("strong", { class: "number" }, duration(idle_ms)), ".");
   const names = waits.flatMap((each, at) => [at ? ", " : null, h("strong", {}, foreign(each, "word"))]);
-  const where = !edges.length ? "The namespace has no edges, so Redis does not know the step."
-    : !waits.length ? "It waits on no named edge, or for two messages on one edge: an even number on one edge does not show."
-      : [`It waits on ${waits.length > 1 ? "edges" : "edge"} `, names, ": an odd number of its messages is outstanding there, mostly one."];
+  const where = !edges.length ? ["The namespace has no edges, so Redis does not know the step."]
+    : !waits.length ? ["It waits on no named edge, or for two messages on one edge: an even number on one edge does not show."]
+      : [`It waits on ${waits.length > 1 ? "edges" : "edge"} `, ...names, ": an odd number of its messages is outstanding there, mostly one."];
   const id = [h("code", { class: "mono" }, checksum), ", in logs ", h("code", { class: "mono" }, messageId(anchor, checksum))];
   return h("div", { class: "step" }, h("p", {}, where), idle, h("p", {}, waits.length > 1
     ? ["Several messages are outstanding, so no single id is known: the XOR of their ids is ", id[0], "."]
-    : ["If one message is missing, its id is ", id, "."]));
+    : ["If one message is missing, its id is ", ...id, "."]));
 }
 
 /**

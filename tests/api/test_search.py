@@ -88,7 +88,7 @@ def test_pending_trees_are_found_by_prefix_anchor_and_message_id(
     (late,) = search(any_server, acker, "11")["trees"]
     assert late["state"] == "untracked"
     nothing = search(any_server, acker, "nothing")
-    assert not (nothing["trees"] or nothing["blocks"] or nothing["verdicts"] or nothing["recent"])
+    assert not any(nothing[place] for place in ("trees", "blocks", "verdicts", "recent"))
     assert nothing["places"]["pending"] == {"looked": 5, "total": 4, "complete": True}
 
 

@@ -6,7 +6,7 @@ import { go, here, href } from "../core/router.js";
 /** Return the box. On the page of a namespace it searches there, elsewhere in all namespaces. */
 export function searchForm() {
   const input = h("input", { class: "input", id: "search", type: "search", name: "q", maxlength: 255, autocomplete: "off", spellcheck: "false",
-    autocapitalize: "off", placeholder: "Source id, anchor or message id", "aria-label": "Search for a source id, an anchor or a message id" });
+    autocapitalize: "off", placeholder: "Source id, anchor or message id", "aria-label": "Search" });
   const shown = () => {
     const { parts, query } = here();
     if (parts[0] === "search") input.value = query.q || "";

@@ -140,7 +140,7 @@ function words(namespace, { key, title, detail, fix, link }, began) {
   return [h("strong", { dir: "ltr" }, title), h("span", { class: "finding-since number" }, began),
     h("p", { dir: "ltr" }, h("span", {}, `${sentence(detail)} `), h("span", { class: "finding-fix" }, fixed(fix)),
       link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null,
-      " ", h("a", { href: href(["runbook", key]), "aria-label": `Runbook: ${title}` }, "Runbook"))];
+      " ", h("a", { href: href(["runbook", key]) }, "Runbook"))];
 }
 
 /** @param {string} text */

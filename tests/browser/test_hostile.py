@@ -150,6 +150,9 @@ def test_tasks_reasons_and_audit_entries_are_text(
     page = open_page("/login", width=380)
     page.route("**/api/v1/**", answer)
     page.goto("/#/ns/orders")
+    for title in ("Untaken verdicts", "Verdicts"):
+        panel(page, title).get_by_role("button", name="Show").click()
+    panel(page, "Recent failures").get_by_role("button", name="Show all").click()
     expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(page.locator(".finding")).to_have_count(len(texts))

@@ -23,7 +23,7 @@ def test_page_is_short_and_its_rows_are_links(make_load: MakeLoad, open_page: Op
     page.goto("/#/ns/orders")
     expect(page.locator(".finding")).not_to_have_count(0)
     oldest, failures = panel(page, "Oldest trees"), panel(page, "Recent failures")
-    expect(oldest.get_by_role("row")).to_have_count(5)
+    expect(oldest.get_by_role("row")).to_have_count(4)
     expect(failures.get_by_role("row").nth(1)).to_be_visible()
     waits = page.get_by_role("region", name=re.compile("^Where trees wait"))
     expect(waits.get_by_role("row").nth(1)).to_be_visible()

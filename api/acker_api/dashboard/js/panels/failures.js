@@ -8,7 +8,7 @@ import { row, table } from "../ui/table.js";
 import { verdictChip, verdictHref, why } from "../ui/trees.js";
 
 const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide bare" }, { title: "Last source id", kind: "id-cell" },
-  { title: "Seen", kind: "number" }, { title: "Last", kind: "number minor" }];
+  { title: "Seen", kind: "number seen" }, { title: "Last", kind: "number minor" }];
 const SHOWN = 8;
 
 /**
@@ -17,7 +17,7 @@ const SHOWN = 8;
  */
 export function failuresPanel(feed, scope) {
   const panel = new Panel({
-    title: "Recent failures", fold: "rows", kind: "list",
+    title: "Recent failures", fold: "rows", kind: "list failures",
     note: "Verdicts since this page was opened, and untaken ones",
   });
   const { root, body } = table("Recent failures, by reason", COLUMNS, { kind: "stack" });

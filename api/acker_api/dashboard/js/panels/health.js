@@ -55,7 +55,7 @@ const COLUMNS = [{ title: "Source" }, { title: "Waiting", kind: "number" }, { ti
  * @param {import("../core/scope.js").Scope} scope
  */
 export function backlogPanel(feed, scope) {
-  const panel = new Panel({ title: "Untaken verdicts", note: "By source" });
+  const panel = new Panel({ title: "Untaken verdicts", fold: "all", note: "By source" });
   const { root, body } = table("Untaken verdicts, by source", COLUMNS);
   const load = async (signal) => {
     try {

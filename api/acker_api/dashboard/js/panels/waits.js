@@ -10,7 +10,7 @@ const COLUMNS = [{ title: "Edge" }, { title: "Waiting trees", kind: "wide bar-ce
   { title: "The longest", kind: "number minor" }, { title: "Expired lately", kind: "number" }, { title: "Since creation", kind: "number minor" }];
 const SAMPLE = 1000;
 const EVERY_MS = 4000;
-const WORDS = "Trees with an odd number of messages outstanding on an edge; two on one edge do not show";
+const WORDS = "Trees with an odd number of messages outstanding there; two on one edge do not show";
 
 /**
  * Return a place for the panel. The panel appears once the status has shown that there are edges.
@@ -36,7 +36,7 @@ export function waitsPanel(feed, scope) {
  * @param {number} lines
  */
 function panelOf(feed, scope, lines) {
-  const panel = new Panel({ title: "Where trees wait", note: WORDS });
+  const panel = new Panel({ title: "Where trees wait", note: WORDS, kind: "by-edge" });
   const { root, body } = table("Sampled trees, by edge", COLUMNS, { kind: "stack" });
   put(panel.body, skeleton(lines));
   panel.load(scope, {
@@ -86,7 +86,7 @@ export function linesOf(found, edges) {
 export function expiredWords({ expired, expired_since_ms: since }) {
   if (!expired || !since) return "This service does not count the trees that expired lately.";
   const trees = Object.values(expired).reduce((sum, each) => sum + each, 0);
-  return `Expired lately: since ${moment(since)}, when the service began to watch, or for a day${trees ? "" : "; none"}`;
+  return `Expired lately: ${trees ? "" : "none "}since ${moment(since)}, when the service began to watch, or for a day`;
 }
 
 /** @param {number} trees @param {number} sampled */

@@ -125,7 +125,7 @@ export class Search {
     if (!this.hits.has(name)) this.hits.set(name, { place, namespace, found });
   }
 
-  /** Whether a hit is what was asked for, and not only its beginning. */
+  /** Whether a new hit has the whole text as its id, and not only as the beginning of it. */
   #exact(before) {
     if (this.hits.size === before) return false;
     const [anchor] = /^[0-9]+:[0-9]+$/.test(this.text) ? this.text.split(":") : [this.text];

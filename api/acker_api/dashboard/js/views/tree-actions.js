@@ -1,4 +1,4 @@
-/** Fail a tree, touch a tree or a block: who may, what is asked before, and what is said after. */
+/** Fail a tree, touch a tree or a block: the buttons, their dialogs and their messages. */
 
 import { foreign, h } from "../core/dom.js";
 import { change, inNamespace } from "../core/api.js";

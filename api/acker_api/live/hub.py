@@ -95,6 +95,11 @@ class Hub:
             timer = asyncio.get_running_loop().call_later(linger, self._forget, namespace)
             self._timers[namespace] = timer
 
+    def watch_of(self, namespace: str) -> NamespaceWatch | None:
+        """Return the watch of a namespace; None if no client has listened to it lately."""
+        watch = self._watches.get(namespace)
+        return watch if isinstance(watch, NamespaceWatch) else None
+
     def end(self) -> None:
         """End all streams, and admit no more: the service shuts down."""
         self._over = True

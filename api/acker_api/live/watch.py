@@ -110,11 +110,17 @@ class NamespaceWatch(Watch):
         self._flushed = 0.0
         self._ahead_ms = 0.0
         """Redis's clock minus the clock of this process, in ms."""
+        self._begun = time.time()
         self._publishes = True
         self._deaf: str | None = None
         """Why no verdicts are received; '' while they are received, None if unknown yet."""
         self._greeted = ""
         super().__init__(ring)
+
+    @property
+    def since_ms(self) -> int:
+        """When this watch began, by Redis's clock: earlier verdicts are not in its ring."""
+        return round(1000 * self._begun + self._ahead_ms)
 
     def heard(self, address: Address, message: bytes) -> None:
         """Handle a verdict that was published."""

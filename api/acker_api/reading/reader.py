@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
+from acker_api.reading.expired import ExpiredByEdge
 from acker_api.reading.kept import Kept
 from acker_api.reading.moved import Moved
 from acker_redis.aio import AsyncAcker
@@ -83,6 +84,9 @@ class Reader:
         self._connection = _Gated(client)
         self.moved = self._connection.moved
         """Detects that the master was demoted."""
+        self.expired = ExpiredByEdge()
+        """Fed by each reading of a state: also by probes and scrapes, so it begins with the
+        service."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
         self._may_info, self._may_list = True, True
@@ -129,7 +133,9 @@ class Reader:
     async def status(self, namespace: str) -> Status:
         """Return the state of a namespace, in time; raises as ``AsyncAcker.status``."""
         acker = self.acker(namespace)
-        return await self.read(lambda: _state(acker))
+        status = await self.read(lambda: _state(acker))
+        self.expired.note(status)
+        return status
 
     async def oldest(self, namespace: str) -> OldestTree | None:
         """Return ``AsyncAcker.oldest``; None if nothing is pending, or the tree is unknown."""
@@ -222,6 +228,7 @@ class Reader:
 
     async def _see(self, namespace: str, see: See | None) -> Seen:
         status = await _state(self.acker(namespace))
+        self.expired.note(status)
         return await see(status) if see else Seen(status)
 
     async def _list_readers(self) -> set[tuple[str, str]]:

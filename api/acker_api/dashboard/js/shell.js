@@ -1,10 +1,12 @@
 /** The frame of every view: banner, state of the connection, theme, session. */
 
-import { h, icon, put, say } from "./core/dom.js";
+import { foreign, h, icon, put, say } from "./core/dom.js";
 import { connection, mode } from "./core/connection.js";
 import { duration, moment } from "./core/format.js";
 import { theme, turn } from "./core/theme.js";
 import { leave, session } from "./data/session.js";
+import { help } from "./keys.js";
+import { searchForm } from "./ui/search-form.js";
 
 const BACK_MS = 3000;
 const TITLES = { service: "The service does not answer", redis: "Redis does not answer" };
@@ -20,6 +22,8 @@ export function start() {
   banner();
   pill();
   session.listeners.add(who);
+  put(find("search-place"), searchForm());
+  find("keys").addEventListener("click", () => void help());
   find("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part after the # is the place in the page, not an element
     find("main").focus();
@@ -79,7 +83,8 @@ function pill() {
 
 function who({ role, who: name, needed }) {
   const root = find("session");
-  put(root, needed ? [h("span", { class: "session-role", title: name }, role),
+  put(root, needed ? [h("span", { class: "session-who", title: `Signed in as ${name}, with the role ${role}` },
+    foreign(name), h("span", { class: "session-role" }, role)),
     h("button", { class: "button small leave", type: "button", "aria-label": "Sign out", title: `Sign out ${name}`,
       on: { click: () => leave().catch(() => location.assign("/login")) } },
     icon("out"), h("span", {}, "Sign out"))] : null);

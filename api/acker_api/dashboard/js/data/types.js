@@ -94,6 +94,8 @@
  * @property {number} sampled
  * @property {number} pending
  * @property {{edge: string, trees: number, idle_ms: number, max_idle_ms: number}[]} edges
+ * @property {Record<string, number>} [expired] expired trees by edge since then
+ * @property {number} [expired_since_ms]
  *
  * @typedef {object} Finding
  * @property {string} id the check

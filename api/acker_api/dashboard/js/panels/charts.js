@@ -20,12 +20,12 @@ export function timePanels(feed, scope) {
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
   let seconds = 120;
-  const left = new Panel({ title: "Pending by bucket", note: "With each tick a tree moves down a bucket; it expires from the last",
+  const left = new Panel({ title: "Pending by bucket", fold: "all", note: "With each tick a tree moves down a bucket; it expires from the last",
     tools: [spans((chosen) => {
       seconds = chosen;
       draw();
     })] });
-  const right = new Panel({ title: "Verdicts per second", note: "With tracked trees; nacks have a separate scale" });
+  const right = new Panel({ title: "Verdicts per second", fold: "all", note: "With tracked trees; nacks have a separate scale" });
   put(left.body, h("div", { class: "plot-space" }));
   put(right.body, rates.map(({ root }) => root));
 
@@ -66,7 +66,7 @@ function marks(status) {
 export function gaugePanel(feed, scope) {
   const gauge = new Gauge();
   const words = h("p", { class: "gauge-note" }, " ");
-  const panel = new Panel({ title: "High-water mark", note: "Of the fullest shard", kind: "center" });
+  const panel = new Panel({ title: "High-water mark", fold: "all", note: "Of the fullest shard", kind: "center" });
   put(panel.body, gauge.root, words);
   panel.follow(scope, feed.status, (status) => {
     gauge.set(status);
@@ -83,7 +83,7 @@ export function gaugePanel(feed, scope) {
  */
 export function shardsPanel(feed, scope) {
   const heat = new Heat();
-  const panel = new Panel({ title: "Shards", note: "A stronger colour means a fuller shard" });
+  const panel = new Panel({ title: "Shards", fold: "all", note: "A stronger colour means a fuller shard" });
   put(panel.body, skeleton(2));
   panel.follow(scope, feed.status, (status) => {
     heat.set(status);

@@ -7,9 +7,10 @@ import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
 import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
 import { chip, empty } from "../ui/panel.js";
+import { block } from "./block.js";
 import { config } from "./config.js";
 import { live } from "./live.js";
-import { block, tree } from "./tree.js";
+import { tree } from "./tree.js";
 import { trees } from "./trees.js";
 
 const TABS = /** @type {[string, string][]} */ ([["", "Live"], ["trees", "Trees"], ["config", "Configuration"]]);
@@ -147,11 +148,12 @@ function away(state) {
  * @param {import("../data/health.js").Finding} finding
  * @param {string} began
  */
-function words(namespace, { title, detail, fix, link }, began) {
+function words(namespace, { key, title, detail, fix, link }, began) {
   // Names are part of sentences: their direction must not affect the text around them.
   return [h("strong", { dir: "ltr" }, title), h("span", { class: "finding-since number" }, began),
     h("p", { dir: "ltr" }, h("span", {}, `${sentence(detail)} `), h("span", { class: "finding-fix" }, fixed(fix)),
-      link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null)];
+      link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null,
+      " ", h("a", { href: href(["runbook", key]) }, "Runbook"))];
 }
 
 /** @param {string} text */

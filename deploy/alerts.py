@@ -70,7 +70,8 @@ NOT_ALERTS = {
 
 def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
     """Return all rules."""
-    nacks = 'acker_trees_total{verdict="nack"}[15m]'
+    nacks, soon = (f'acker_trees_total{{verdict="nack"}}[{time}]' for time in ("15m", "5m"))
+    permitted = "(1 - max by (namespace) (acker_slo_target_ratio))"
     return [
         Alert(
             "AckerScrapeFails",
@@ -163,17 +164,58 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker-redis outcomes {{ $labels.namespace }} {{ $labels.task }} --limit 5",
         ),
         Alert(
+            "AckerVerdictsWait",
+            "outcomes",
+            "acker_outcomes_oldest_seconds\n"
+            "  > on (namespace) group_left\n"
+            "    clamp_min(max by (namespace) (acker_tree_lifetime_seconds), "
+            f"{limits.untaken_ms / 1000:g})",
+            "1m",
+            "warning",
+            "Source {{ $labels.source }} in {{ $labels.namespace }} has stopped taking verdicts",
+            "Its oldest verdict has waited for {{ $value | humanizeDuration }}. Failed records are "
+            "not replayed until the source takes it: start the source. Run first: "
+            "acker-redis outcomes {{ $labels.namespace }} {{ $labels.source }} --limit 5",
+        ),
+        Alert(
             "AckerManyNacks",
             "nacks",
             f"sum by (namespace) (rate({nacks}))\n"
-            f"  > {limits.nacked:g} * sum by (namespace) (rate(acker_trees_total[15m]))\n"
+            f"  > {permitted} * sum by (namespace) (rate(acker_trees_total[15m]))\n"
             f"  and sum by (namespace) (increase({nacks})) >= {limits.least_nacks}",
             "15m",
             "warning",
-            f"More than {limits.nacked:.0%} of the trees in {{{{ $labels.namespace }}}} are nacked",
+            "More trees in {{ $labels.namespace }} are nacked than slo_target permits",
             "Sources replay these records. Bolts fail messages, messages are lost, or processing "
             "takes longer than a tree lives. acker-redis outcomes shows the reasons. Run first: "
             "acker-redis status {{ $labels.namespace }}",
+        ),
+        Alert(
+            "AckerMostNacks",
+            "nacks",
+            f"sum by (namespace) (rate({soon}))\n"
+            f"  >= clamp_max({limits.burn:g} * {permitted}, 1)\n"
+            "    * sum by (namespace) (rate(acker_trees_total[5m]))\n"
+            f"  and sum by (namespace) (increase({soon})) >= {limits.least_nacks}",
+            "5m",
+            "critical",
+            f"{{{{ $labels.namespace }}}} nacks {limits.burn:g} times what slo_target permits",
+            "Sources replay these records. A bolt fails nearly everything, or loses messages: "
+            "acker-redis outcomes shows the reasons. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
+        ),
+        Alert(
+            "AckerNeverAcked",
+            "nacks",
+            'sum by (namespace) (acker_trees_total{verdict="ack"}) == 0\n'
+            '  and (sum by (namespace) (acker_trees_total{reason="expired"}) > 0\n'
+            '    or sum by (namespace) (acker_trees_total{verdict="nack"}) '
+            f">= {limits.least_nacks})",
+            "5m",
+            "warning",
+            "Nothing was ever acked in namespace {{ $labels.namespace }}",
+            "All trees that ended were nacked. The bolts do not run, ack other anchors, or use "
+            "another namespace. Run first: acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerStalled",

@@ -318,3 +318,13 @@ def _waiting_in_blocks(shard: RedisShard) -> int:
         waiting += (len(present) or count) - len(failed)
         assert client.strlen(f"{prefix}:block:{name}") == 8 * count
     return waiting
+
+
+def let_wait(acker: Acker, source: str, ms: int) -> None:
+    """Make the untaken verdicts of a source on shard 0 older, as if it did not run."""
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    now = acker.status().shards[0].now_ms
+    entries = client.xrange(keys.outcomes(source))
+    client.delete(keys.outcomes(source))
+    for number, (_, fields) in enumerate(entries):
+        client.xadd(keys.outcomes(source), fields, id=f"{now - ms}-{number}")

@@ -82,7 +82,7 @@ class _View:
 
         waits = self._waits(after)
         return {
-            **standing(after, seen.growth, self._oldest(), seen.rates),
+            **standing(after, seen.growth, self._oldest(), seen.rates, self._untaken(after)),
             **({"waits": waits and shapes.waits(waits)} if self._edges else {}),
             "server": server and {"product": server.product, "version": server.number},
         }
@@ -93,7 +93,8 @@ class _View:
 
         edges = draw_edges(after, self._waits(after)) if self._edges else None
         oldest = self._oldest()
-        return draw(after, seen.growth, oldest, self._where, server, seen.rates, edges)
+        untaken = self._untaken(after)
+        return draw(after, seen.growth, oldest, self._where, server, seen.rates, edges, untaken)
 
     def _oldest(self) -> OldestTree | None:
         """Return the oldest tree; None if none is pending, or the user may not list trees."""
@@ -101,6 +102,19 @@ class _View:
             return self.acker.oldest()
         except RedisRefusedError:
             return None
+
+    def _untaken(self, status: Status) -> dict[str, int] | None:
+        """Return the ages of untaken verdicts by source; None as in ``_oldest``."""
+        from acker_redis.flows.untaken import read_untaken
+        from acker_redis.transport.readers import kept_by
+
+        connection = self.acker.connection
+        try:
+            found = connection.drive(read_untaken(status))
+        except RedisRefusedError:
+            return None
+        kept = kept_by(connection.client, status.namespace) if found else frozenset[str]()
+        return {name: age for name, age in found.items() if name not in kept}
 
     def _waits(self, status: Status) -> Waits | None:
         """Return where trees wait; None in a namespace without edges, or as in ``_oldest``."""

@@ -1,6 +1,6 @@
 """Draw a namespace's state for a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.bar import Bar
 from rich.console import Group, RenderableType
@@ -39,11 +39,13 @@ def draw(
     server: ServerVersion | None,
     rates: Growth | None = None,
     edges: RenderableType | None = None,
+    untaken: Mapping[str, int] | None = None,
 ) -> RenderableType:
     """Return the whole view; ``where`` is the URL without its password, ``server`` None if unknown.
 
-    The findings use ``growth``. The view shows ``rates``, or ``growth`` if there are none; and
-    ``edges``, which :func:`draw_edges` has drawn.
+    The findings use ``growth``, and ``untaken``, the age of the oldest untaken verdict in ms by
+    source. The view shows ``rates``, or ``growth`` if there are none; and ``edges``, which
+    :func:`draw_edges` has drawn.
     """
     config = status.config
     at = f"{where} ({server})" if server else where
@@ -65,7 +67,8 @@ def draw(
     table.add_row("latency", _latency(status.latency))
     table.add_row("verdicts", _counters(status, rates or growth))
     table.add_row("waiting", _backlog(status))
-    found = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
+    age_ms = oldest.tree.age_ms if oldest else None
+    found = wrong(judge(status, growth, age_ms, untaken=untaken))
     if found:
         table.add_row("problems", _findings(found))
     return Group(head, table)

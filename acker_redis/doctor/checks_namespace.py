@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from acker_redis.doctor import health
 from acker_redis.doctor.facts import Missing, NamespaceFacts
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
-from acker_redis.doctor.words import SHOWN, some
+from acker_redis.doctor.words import some
 from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, SCHEMA
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
@@ -33,7 +33,7 @@ def check(
     status = _status(second)
     growth = Growth.between(_status(first), status) if first.known else None
     kept_by = frozenset(task for name, task in readers if name == second.name)
-    for judged in health.judge(status, growth):
+    for judged in health.judge(status, growth, untaken=untaken(second, kept_by)):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
         elif judged.id != "reshard":  # namespace() has reported it
@@ -166,45 +166,31 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
     return None
 
 
-def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
-    """Check that no verdict waits for longer than N ticks.
+def untaken(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> dict[str, int]:
+    """Return the age of the oldest untaken verdict by source, in ms.
 
-    ``judged`` is the finding about their number. ``kept_by`` are sources read by a Spark query: it
-    keeps the verdicts of its last micro-batch while it waits for more.
+    ``kept_by`` are sources read by a Spark query, which are left out: it keeps the verdicts of its
+    last micro-batch while it waits for more.
     """
+    ages: dict[str, int] = {}
+    for each in () if isinstance(facts.waiting, Missing) else facts.waiting:
+        if each.task not in kept_by and each.oldest_ms is not None:
+            ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
+    return ages
+
+
+def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
+    """Return ``judged``, the finding about untaken verdicts, with the streams not examined."""
     if judged.level != "ok":
         return judged
     if isinstance(facts.waiting, Missing):
         return facts.waiting.finding("outcomes", facts.name)
-    totals, timeout = _status(facts).backlog, facts.known[0].config.timeout_ms
-    ages: dict[str, int] = {}
-    for each in facts.waiting:
-        if each.task in kept_by or each.oldest_ms is None:
-            continue
-        if each.oldest_ms > timeout:
-            ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
-    if ages:
-        text = ", ".join(
-            f"{task} ({totals[task]:,}, the oldest for {ms / 1000:,.0f} s)"
-            for task, ms in sorted(ages.items(), key=lambda item: -item[1])[:SHOWN]
-        )
-        return warning(
-            "outcomes",
-            f"verdicts of {len(ages)} sources have waited for longer than N ticks, "
-            f"{timeout / 1000:,.0f} s: {text}",
-            "do nothing if a Spark query (acker-outcomes) reads them: it keeps those of its last "
-            "micro-batch until the next one. Otherwise start the source. If it will never run "
-            f"again, take its verdicts: acker-redis outcomes {facts.name} TASK --take; never while "
-            "the source runs, because it would lose them",
-            facts.name,
-        )
+    totals = _status(facts).backlog
     more = f"; {facts.unseen} streams were not examined" if facts.unseen else ""
     kept = sum(totals.get(task, 0) for task in kept_by)
     if kept:
         more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
-    return ok(
-        "outcomes", f"{sum(totals.values()):,} verdicts wait, none for too long{more}", facts.name
-    )
+    return ok("outcomes", f"{judged.detail}, none for too long{more}", facts.name)
 
 
 def fences(facts: NamespaceFacts) -> Finding:

@@ -4,18 +4,20 @@ The doctor, ``acker-redis status``, ``/readyz``, REST and the dashboard show the
 alert rules in ``deploy/prometheus`` use the same thresholds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from acker_redis.doctor.finding import Finding, error, ok, warning
+from acker_redis.doctor.finding import Finding, Level, error, ok, warning
 from acker_redis.doctor.words import SHOWN, some, span
 from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import NACKS, Growth
 from acker_redis.protocol.status import Status
 
 MAX_TASKS = 1000
 """Maximum number of source names per shard."""
+MINUTE_MS = 60_000
 SOONEST_LATE_MS = 1000
 """A tick up to this late is on time, because a rotator checks once a second."""
 
@@ -30,14 +32,18 @@ class Thresholds:
     """Share of a tick after which all expired records and blocks should be drained."""
     full: float = 0.8
     """Share of a limit from which on it is a warning."""
-    nacked: float = 0.05
-    """Maximum share of nacks among the trees that ended recently."""
+    burn: float = 10.0
+    """Multiple of the permitted share of nacks from which on it is an error; a namespace permits
+    100 % minus its ``slo_target``, and 1 % unless it is changed."""
     least_nacks: int = 10
-    """Fewer nacks than this are no warning."""
+    """Fewer nacks than this are no warning, and fewer ended trees are no recent share."""
     stalled_ms: int = 45_000
     """Milliseconds without an ack, although trees wait."""
     old_ms: int = 3_600_000
     """Maximum age of the oldest tree, or its timeout plus one tick if that is longer."""
+    untaken_ms: int = 300_000
+    """Milliseconds that a verdict may wait for its source, or the lifetime of a tree if that is
+    longer."""
 
 
 THRESHOLDS = Thresholds()
@@ -51,23 +57,25 @@ def judge(
     growth: Growth | None = None,
     oldest_ms: int | None = None,
     thresholds: Thresholds | None = None,
+    untaken: Mapping[str, int] | None = None,
 ) -> tuple[Finding, ...]:
     """Return all findings about a namespace, good and bad; see ``wrong``.
 
     ``growth`` is the recent growth of its counters. ``oldest_ms`` is the age of its oldest pending
-    tree in ms. Checks that need a missing value are left out.
+    tree in ms, ``untaken`` the age of the oldest untaken verdict in ms by source. Checks that need
+    a missing value are left out.
     """
     limits = thresholds or THRESHOLDS
     found = [
         rotator(status, limits),
         drain(status, limits),
         high_water(status, growth),
-        outcomes(status, limits),
+        outcomes(status, limits, untaken or {}),
         tasks(status, limits),
+        nacks(status, growth, limits),
     ]
     if growth:
-        found += [nacks(status, growth, limits), acks(status, growth, limits)]
-        found.append(counters(status, growth))
+        found += [acks(status, growth, limits), counters(status, growth)]
     if oldest_ms is not None:
         found.append(oldest(status, oldest_ms, limits))
     if status.reshard:
@@ -79,6 +87,17 @@ def wrong(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return the warnings and errors, errors first."""
     bad = [finding for finding in findings if finding.level in ("warning", "error")]
     return tuple(sorted(bad, key=lambda finding: finding.level != "error"))
+
+
+def level(findings: Sequence[Finding]) -> Level:
+    """Return the worst level of some findings; ``ok`` if there is none."""
+    bad = wrong(findings)
+    return bad[0].level if bad else "ok"
+
+
+def permitted(config: AckerConfig) -> float:
+    """Return the share of nacks among ended trees up to which a namespace is healthy."""
+    return round(1 - config.slo_target / 100, 5)
 
 
 def rotation(shards: Sequence[ShardStatus], thresholds: Thresholds | None = None) -> Rotation:
@@ -181,15 +200,16 @@ def high_water(status: Status, growth: Growth | None) -> Finding:
     )
 
 
-def outcomes(status: Status, limits: Thresholds) -> Finding:
-    """Check that sources take their verdicts."""
+def outcomes(status: Status, limits: Thresholds, untaken: Mapping[str, int]) -> Finding:
+    """Check that sources take their verdicts, and in time."""
     share = status.config.backlog_share
     near, full = limits.full * share, dict[str, float]()
     if any(max(shard.backlog.values(), default=0) >= near for shard in status.shards):
         full = {task: count / share for task, count in status.fullest.items() if count >= near}
     if not full:
-        total = sum(sum(shard.backlog.values()) for shard in status.shards)
-        return ok("outcomes", f"{total:,} verdicts wait", status.namespace)
+        return _late(status, limits, untaken) or ok(
+            "outcomes", f"{sum(status.backlog.values()):,} verdicts wait", status.namespace
+        )
     totals = status.backlog
     worst = sorted(full, key=lambda task: -full[task])
     text = ", ".join(f"{task} ({totals[task]:,})" for task in worst[:SHOWN])
@@ -217,6 +237,30 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
     )
 
 
+def _late(status: Status, limits: Thresholds, untaken: Mapping[str, int]) -> Finding | None:
+    """Find sources whose oldest verdict has waited for too long, however few wait."""
+    most, backlog = max(limits.untaken_ms, status.config.lifetime_ms), status.backlog
+    late = {name: ms for name, ms in untaken.items() if ms > most and backlog.get(name)}
+    if not late:
+        return None
+    worst = sorted(late, key=lambda name: -late[name])
+    minutes = late[worst[0]] // MINUTE_MS
+    text = ", ".join(
+        f"{name} ({backlog[name]:,}, the oldest for {span(late[name])})" for name in worst[:SHOWN]
+    )
+    return warning(
+        "outcomes",
+        f"verdicts have waited for longer than {span(most)} for {len(late)} "
+        f"{'source' if len(late) == 1 else 'sources'}: {text}",
+        "start the source, which takes its verdicts. Do nothing if a Spark query (acker-outcomes) "
+        "reads them: it keeps those of its last micro-batch until the next one. If the source will "
+        f"never run again, take them: acker-redis outcomes {status.namespace} TASK --take; never "
+        "while the source runs, because it would lose them",
+        status.namespace,
+        headline=f"Source {some(worst)} has not taken a verdict for {span(minutes * MINUTE_MS)}",
+    )
+
+
 def tasks(status: Status, limits: Thresholds) -> Finding:
     """Check that shards have room for more source names."""
     most = max(len(shard.backlog) for shard in status.shards)
@@ -234,22 +278,51 @@ def tasks(status: Status, limits: Thresholds) -> Finding:
     return ok("tasks", text, status.namespace)
 
 
-def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Check that few of the trees that ended were nacked."""
-    share = growth.nacked / growth.ended if growth.ended else 0.0
+def nacks(status: Status, growth: Growth | None, limits: Thresholds) -> Finding:
+    """Check that few trees are nacked: of those that ended recently, or else of all that ended."""
+    ever, most = Growth(1, status.counters), permitted(status.config)
+    failing = min(1.0, limits.burn * most)
+    if ever.nacked and not ever.counts["acked"] and _tells(ever, limits):
+        text = f"since the namespace was created: {_ended(ever)}"
+        severe = ever.nacked >= limits.least_nacks
+        return _nacked(status, text, "Nothing was ever acked", severe)
+    if growth and growth.ended >= limits.least_nacks:
+        text = f"in the last {span(growth.over_ms)}: {_ended(growth)}"
+        share = growth.nacked / growth.ended
+        if growth.nacked >= limits.least_nacks and share > most:
+            head = f"{share:.{int(share < 0.1)}%} of the trees that ended were nacked"
+            return _nacked(status, text, head, share >= failing)
+        return ok("nacks", text, status.namespace)
+    text = f"since the namespace was created: {_ended(ever)}"
+    # A small share may be that of an old incident.
+    if ever.nacked >= limits.least_nacks and ever.nacked >= failing * ever.ended:
+        head = f"{ever.nacked / ever.ended:.0%} of all trees that ever ended were nacked"
+        return _nacked(status, text, head, severe=False)
+    return ok("nacks", text, status.namespace)
+
+
+def _nacked(status: Status, text: str, headline: str, severe: bool) -> Finding:
+    most = 100 * permitted(status.config)
+    return (error if severe else warning)(
+        "nacks",
+        f"{text}. The objective slo_target permits {most:g} % of nacks",
+        f"read the reasons: acker-redis outcomes {status.namespace} TASK; or in the dashboard, "
+        "Recent failures. If so many nacks are normal, lower the objective: acker-redis config set "
+        f"{status.namespace} slo_target PERCENT",
+        status.namespace,
+        headline=headline,
+    )
+
+
+def _tells(ever: Growth, limits: Thresholds) -> bool:
+    """Return whether the nacks are more than noise: a tree that expired had its whole lifetime."""
+    return ever.counts["expired"] > 0 or ever.nacked >= limits.least_nacks
+
+
+def _ended(growth: Growth) -> str:
     counts = {name: growth.counts[name] for name in NACKS if growth.counts[name]}
     kinds = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none nacked"
-    text = f"in the last {span(growth.over_ms)}: {kinds}; {growth.counts['acked']:,} acked"
-    if growth.nacked < limits.least_nacks or share <= limits.nacked:
-        return ok("nacks", text, status.namespace)
-    return warning(
-        "nacks",
-        f"{text}; more than {limits.nacked:.0%} nacks indicate a fault",
-        f"read the reasons: acker-redis outcomes {status.namespace} TASK; or in the dashboard, "
-        "Recent failures",
-        status.namespace,
-        headline=f"{share:.0%} of the trees that ended were nacked",
-    )
+    return f"{kinds}; {growth.counts['acked']:,} acked"
 
 
 def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:

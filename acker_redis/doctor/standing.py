@@ -4,7 +4,7 @@ Numbers are numbers. Ids are text, because many JSON readers round a number beyo
 milliseconds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -27,15 +27,18 @@ def standing(
     growth: Growth | None = None,
     oldest: OldestTree | None = None,
     rates: Growth | None = None,
+    untaken: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the state of a namespace and its problems.
 
     ``growth`` is the recent growth of its counters, for the findings; None if unknown. ``oldest``
     is its oldest pending tree; None if there is none, or if it is unknown. ``rates`` is the growth
-    that is shown; None: ``growth``.
+    that is shown; None: ``growth``. ``untaken`` is the age of the oldest untaken verdict in ms by
+    source, for the findings; None if unknown.
     """
     reshard, latency, shown = status.reshard, status.latency, rates or growth
-    findings = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
+    age_ms = oldest.tree.age_ms if oldest else None
+    findings = wrong(judge(status, growth, age_ms, untaken=untaken))
     return {
         "namespace": status.namespace,
         "findings": [finding.to_dict() for finding in findings],

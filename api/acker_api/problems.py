@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from acker_api.limited_log import LimitedLog
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -106,13 +108,34 @@ _KINDS: tuple[tuple[type[AckerError], int, str, str], ...] = (
 )
 
 
+_OF_SCRIPT = re.compile(r"user_script|\.lua:[0-9]|@?f_[0-9a-f]{40}|Error running script|script: ")
+"""Texts of an error inside a script of Redis."""
+_log = LimitedLog()
+
+
 def of_error(error: AckerError) -> Problem:
-    """Return the problem of an error of the library."""
+    """Return the problem of an error of the library.
+
+    The text of an error inside a script goes to the log: it means nothing to users of the API.
+    """
+    if isinstance(error, RedisRefusedError) and not is_denied(error) and _is_of_script(error):
+        _log.warn("script_failed", why=str(error))
+        return Problem(
+            502,
+            "redis-refused",
+            "Command refused by Redis",
+            "a script failed in Redis: the data of the namespace may be damaged; run acker-redis "
+            "doctor NAMESPACE, and see the log of the service",
+        )
     for kind, status, code, title in _KINDS:
         if isinstance(error, kind):
             headers = AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
             return Problem(status, code, title, str(error) + _advice(error), headers=headers)
     return Problem(500, "internal", "Internal Server Error", str(error))
+
+
+def _is_of_script(error: AckerError) -> bool:
+    return bool(_OF_SCRIPT.search(str(error)))
 
 
 def _advice(error: AckerError) -> str:

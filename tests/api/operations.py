@@ -64,6 +64,7 @@ OPERATIONS = (
     Operation("POST", f"{V1}/session", None, {"token": "no such token"}, bad_body={}),
     Operation("DELETE", f"{V1}/session", None, bad_query="?x=1"),
     Operation("GET", f"{V1}/namespaces", Role.VIEWER, bad_query="?limit=0"),
+    Operation("GET", f"{V1}/overview", Role.VIEWER, bad_query="?limit=0"),
     Operation(
         "POST",
         f"{V1}/namespaces",
@@ -115,6 +116,7 @@ OPERATIONS = (
     Operation("POST", f"{HERE}/trees/{{anchor}}/touch", Role.OPERATOR, action="touch_tree"),
     Operation("GET", f"{HERE}/blocks/{{block}}", Role.VIEWER),
     Operation("GET", f"{HERE}/outcomes", Role.VIEWER, bad_query="?before=x"),
+    Operation("GET", f"{HERE}/search", Role.VIEWER, query="?q=order", bad_query="?q="),
     Operation("GET", f"{HERE}/backlog", Role.VIEWER, bad_query="?limit=0"),
     Operation("GET", f"{V1}/audit", Role.VIEWER, bad_query="?before=x"),
 )

@@ -1,25 +1,25 @@
-"""All reports of health agree: the doctor, /readyz, REST, events, the command line and the alert
-rules; also if a threshold is changed."""
+"""All reports of health agree: the doctor, /readyz, REST, the overview, the command line and the
+alert rules; also if a threshold is changed."""
 
-import asyncio
 import importlib.util
 import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from rich.console import Console
 
-from acker_api.live.ring import Ring
-from acker_api.live.watch import ListWatch
 from acker_api.reading import health as readiness
+from acker_api.reading.ages import Ages
 from acker_api.reading.canary import Flight
+from acker_api.reading.overview import Overview
 from acker_api.reading.reader import Seen, Survey
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.cli.status_view import draw
 from acker_redis.doctor import TITLES, checks_namespace, health
+from acker_redis.doctor.facts import Waiting
 from acker_redis.doctor.health import THRESHOLDS
 from acker_redis.doctor.standing import standing
 from acker_redis.flows.browse import OldestTree
@@ -50,42 +50,40 @@ def oldest(case: Borderline) -> OldestTree | None:
 
 
 def by_rest(case: Borderline) -> set[str]:
-    shape = NamespaceStatus.of(case.after, oldest(case), case.growth)
+    shape = NamespaceStatus.of(case.after, oldest(case), case.growth, untaken=case.untaken)
     return {each.id for each in shape.findings}
 
 
 def by_json(case: Borderline) -> set[str]:
-    return {each["id"] for each in standing(case.after, case.growth, oldest(case))["findings"]}
+    told = standing(case.after, case.growth, oldest(case), untaken=case.untaken)
+    return {each["id"] for each in told["findings"]}
 
 
 def by_terminal(case: Borderline) -> set[str]:
     console = Console(width=300)
     with console.capture() as capture:
-        console.print(draw(case.after, case.growth, oldest(case), "redis://h", None))
+        shown = draw(case.after, case.growth, oldest(case), "redis://h", None, untaken=case.untaken)
+        console.print(shown)
     said = capture.get()
-    found = health.judge(case.after, case.growth, case.oldest_ms)
+    found = health.judge(case.after, case.growth, case.oldest_ms, untaken=case.untaken)
     return {each.id for each in found if each.headline and each.headline in said}
 
 
-def by_events(case: Borderline) -> set[str]:
-    async def rows() -> dict[str, Any]:
-        async def survey() -> Survey:
-            raise AssertionError("no survey is needed")
+def by_overview(case: Borderline) -> set[str]:
+    async def unread(*_: object) -> NoReturn:
+        raise AssertionError("nothing is read")
 
-        watch = ListWatch(Ring(), survey)
-        try:
-            if case.before:
-                watch._row("orders", Seen(case.before))
-            return watch._row("orders", Seen(case.after, oldest_ms=case.oldest_ms))
-        finally:
-            await watch.close()
-
-    return {each["id"] for each in asyncio.run(rows())["findings"]}
+    overview = Overview(unread, Ages(unread))
+    if case.before:
+        overview.row("orders", Seen(case.before))
+    seen = Seen(case.after, oldest_ms=case.oldest_ms, untaken=case.untaken)
+    return {each["id"] for each in overview.row("orders", seen)["findings"]}
 
 
 def by_doctor(case: Borderline) -> set[str]:
     first = namespace(*(case.before or case.after).shards)
-    found = checks_namespace.check(first, namespace(*case.after.shards), 10.0)
+    waiting = tuple(Waiting(name, 0, 3, ms) for name, ms in (case.untaken or {}).items())
+    found = checks_namespace.check(first, namespace(*case.after.shards, waiting=waiting), 10.0)
     return {each.id for each in found if each.level != "ok"} & JUDGED
 
 
@@ -99,7 +97,7 @@ WHO = {
     "REST": by_rest,
     "json": by_json,
     "terminal": by_terminal,
-    "events": by_events,
+    "overview": by_overview,
     "doctor": by_doctor,
     "readyz": by_readiness,
 }
@@ -163,9 +161,10 @@ def test_each_finding_has_an_alert_or_a_reason() -> None:
 
 
 def test_rest_and_command_line_share_the_status_model() -> None:
-    status: Status = BORDERLINE["nacked"].after
-    told = standing(status, BORDERLINE["nacked"].growth)
-    assert NamespaceStatus.of(status, None, BORDERLINE["nacked"].growth).model_dump() == told
+    status: Status = BORDERLINE["least_nacks"].after
+    growth = BORDERLINE["least_nacks"].growth
+    told = standing(status, growth)
+    assert NamespaceStatus.of(status, None, growth).model_dump() == told
     for name, model in NamespaceStatus.model_fields.items():
         assert name in told, f"REST has {name}, and status --json has not"
         assert model.description or name in ("namespace", "counters", "latency", "config", "shards")

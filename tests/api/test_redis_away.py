@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client import parser
 
-from acker_api.reading.reader import Reader, Seen, Survey
+from acker_api.reading.reader import Reader, See, Seen, Survey
 from acker_redis.aio import AsyncAcker
 from acker_redis.doctor import health
 from acker_redis.doctor.health import Thresholds
@@ -251,8 +251,8 @@ def test_hanging_namespace_does_not_hide_others(
         def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
             return elsewhere if namespace == hung else super().acker(namespace, retry_for)
 
-        async def _see(self, namespace: str, trees: bool) -> Seen:
-            found = await super()._see(namespace, trees)
+        async def _see(self, namespace: str, see: See | None) -> Seen:
+            found = await super()._see(namespace, see)
             seen.append(namespace)
             if len(seen) == len(well):
                 skip(1000.0)  # the timeout of the hanging namespace is reached
@@ -262,7 +262,7 @@ def test_hanging_namespace_does_not_hide_others(
         seen.clear()
         reader = Torn(connect_async(any_server.url, 60.0), answer_within, scrape_within)
         async with elsewhere:
-            survey = await reader.survey(trees=True, scripts=True)
+            survey = await reader.survey(reader.all_of, scripts=True)
         await reader.close()
         return survey
 

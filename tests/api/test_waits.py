@@ -1,17 +1,20 @@
 """Where pending trees wait, from a sample: in a bounded number of calls."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 
+from acker_api.reading.expired import APART_MS, ExpiredByEdge
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.flows.waits import MAX_SAMPLE, MAX_SHARDS
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.api.service import asked, get, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import advance, fail_slot, row, track, track_block
+from tests.support import advance, fail_slot, row, tick, track, track_block
 
 MILL, SHOP = 1 << 55, 1 << 56
 
@@ -60,7 +63,9 @@ def test_without_edges_all_trees_wait_on_none(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
-    assert get(any_server.url, path(acker)).json() == {"sampled": 0, "pending": 0, "edges": []}
+    body = get(any_server.url, path(acker)).json()
+    assert body.pop("expired_since_ms") > 0
+    assert body == {"sampled": 0, "pending": 0, "edges": [], "expired": {}}
     track(acker, 1, MILL | 1)
     (each,) = get(any_server.url, path(acker)).json()["edges"]
     assert (each["edge"], each["trees"]) == ("", 1)
@@ -110,3 +115,43 @@ def test_large_blocks_do_not_outweigh_the_sample(
     counts = {each["edge"]: each["trees"] for each in body["edges"]}
     # The slots that are read are spread over each block.
     assert min(counts.values()) > body["sampled"] / 3
+
+
+def test_trees_that_expired_while_the_service_watched_are_counted_by_edge(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(edges=("mill", "shop"))
+    track(acker, 1, MILL | 1)
+    tick(acker, 3)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        first = (await client.get(path(acker))).json()
+        assert first["expired"] == {"mill": 0, "shop": 0, "": 0}
+        track(acker, 2, SHOP | 2)
+        tick(acker, 3)
+        body = (await client.get(path(acker))).json()
+        assert body["expired"] == {"mill": 0, "shop": 1, "": 0}
+        assert body["expired_since_ms"] == first["expired_since_ms"]
+        # Redis lost data: the count begins again.
+        acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "odd:0", "0")
+        body = (await client.get(path(acker))).json()
+        assert body["expired"] == {"mill": 0, "shop": 0, "": 0}
+
+    asked(any_server.url, talk)
+
+
+def test_expired_trees_are_counted_for_a_day() -> None:
+    def status(hours: int, count: int) -> Any:
+        shard = SimpleNamespace(now_ms=hours * APART_MS)
+        return SimpleNamespace(namespace="orders", shards=[shard], odd={"mill": count, "": 0})
+
+    expired = ExpiredByEdge()
+    counts = [expired.note(status(hours, 10 * hours)) for hours in range(1, 60)]
+    assert [each.edges["mill"] for each in counts[:3]] == [0, 10, 20]
+    assert counts[23].since_ms == APART_MS
+    assert counts[-1].edges["mill"] == 240
+    assert counts[-1].since_ms == 35 * APART_MS
+    # The namespace was created again, or Redis lost data.
+    assert expired.note(status(60, 5)).edges["mill"] == 0
+    assert expired.note(status(61, 7)).edges["mill"] == 2
+    assert expired.note(status(1, 9)).since_ms == APART_MS

@@ -18,7 +18,7 @@ class Service:
     """``python -m acker_api`` on a free port; ``fields`` are settings of the API."""
 
     def __init__(self, redis_url: str, **fields: str) -> None:
-        self.port = 0
+        self.port, self.redis_url = 0, redis_url
         """The same port after a restart."""
         self._environment = {
             **{name: value for name, value in os.environ.items() if "ACKER" not in name},

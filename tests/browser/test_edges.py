@@ -18,13 +18,13 @@ WAITS = re.compile("^Where trees wait")
 
 
 def test_waiting_trees_are_shown_by_edge(make_load: MakeLoad, open_page: OpenPage) -> None:
-    load = make_load("orders", edges=EDGES, shards=4)
+    load = make_load("mills", edges=EDGES, shards=4)
     load.track_on("till", 20)
     for _ in range(3):
         load.tick()
     load.track_on("mill", 30)
     load.track_on("shop", 10)
-    page = open_page("/#/ns/orders")
+    page = open_page("/#/ns/mills")
     waits = page.get_by_role("region", name=WAITS)
     expect(waits.get_by_role("heading")).to_have_text("Where trees wait (sample of 40)")
     rows = waits.get_by_role("row")
@@ -32,9 +32,10 @@ def test_waiting_trees_are_shown_by_edge(make_load: MakeLoad, open_page: OpenPag
     expect(rows).to_have_text(
         [
             re.compile("^EdgeWaiting trees"),
-            re.compile("^mill30 \\(75 %\\).*s0$"),
-            re.compile("^shop10 \\(25 %\\).*s0$"),
-            re.compile("^till0 \\(0 %\\)\u2013\u201320$"),
+            re.compile("^mill30 \\(75 %\\).*s00$"),
+            re.compile("^shop10 \\(25 %\\).*s00$"),
+            # The service did not watch yet when these trees expired.
+            re.compile("^till0 \\(0 %\\)\u2013\u2013020$"),
         ]
     )
     wide, narrow = (
@@ -44,6 +45,14 @@ def test_waiting_trees_are_shown_by_edge(make_load: MakeLoad, open_page: OpenPag
     assert 2.5 < wide / narrow < 3.5
     load.track_on("", 5)
     expect(rows.nth(4)).to_have_text(re.compile("^no named edge5 "))
+    expect(waits).to_contain_text(
+        re.compile("Expired lately: none since [0-9:]+, when the service")
+    )
+    load.track_on("till", 7)
+    for _ in range(3):
+        load.tick()
+    expect(rows.nth(3)).to_have_text(re.compile("^till0 \\(0 %\\)\u2013\u2013727$"))
+    expect(waits).to_contain_text(re.compile("Expired lately: since [0-9:]+, when the service"))
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (380, "dark")])
@@ -61,6 +70,8 @@ def test_pages_with_edges_are_accessible(
     assert bar.evaluate("bar => bar.getBoundingClientRect().width") > 20
     blameless(page)
     tick(load.acker, 3)
+    if width < 640:
+        panel(page, "Verdicts").get_by_role("button", name="Show").click()
     expect(panel(page, "Verdicts").get_by_role("row", name="shop-1")).to_contain_text("its id is")
     expect(waits.get_by_role("row").nth(1)).to_contain_text("mill0 (0 %)")
     blameless(page)
@@ -68,7 +79,7 @@ def test_pages_with_edges_are_accessible(
     load.track_on("shop")
     page.goto("/#/ns/orders/trees")
     panel(page, "Pending trees").get_by_role("link", name="shop-1").click()
-    expect(panel(page, "Details")).to_contain_text("Waits on")
+    expect(panel(page, "Where it waits")).to_contain_text("It waits on edge shop")
     blameless(page)
     keep(page, f"edges-tree-{width}-{theme}")
     page.goto("/")
@@ -135,16 +146,21 @@ def test_pending_tree_shows_its_edge_and_the_id_of_its_message(
     page = open_page("/#/ns/orders/trees")
     panel(page, "Pending trees").get_by_role("link", name="shop-1").click()
     known = panel(page, "Details")
-    expect(known).to_contain_text(f"{message:016x}If one message is outstanding, this is its id.")
-    expect(known).to_contain_text("Waits onshop")
+    waits = panel(page, "Where it waits")
+    anchor = page.url.rpartition("/")[2]
+    words = f"If one message is missing, its id is {message:016x}, in logs {anchor}:{message}."
+    expect(waits).to_contain_text(words)
+    expect(waits).to_contain_text("It waits on edge shop: an odd number of its messages")
+    expect(waits).to_contain_text(re.compile("No row has arrived for 10 min( [0-9]+ s)?."))
     expect(known).to_contain_text(re.compile("Last row10 min( [0-9]+ s)? ago"))
+    expect(known).to_contain_text(re.compile("Expires at the latest.*with tick 3 from now"))
     page.goto("/#/ns/orders/trees/7")
-    expect(known).to_contain_text("Waits onmilltill")
-    expect(known).to_contain_text("Several messages are outstanding: this is the XOR of their ids.")
+    expect(waits).to_contain_text("It waits on edges mill, till: ")
+    expect(waits).to_contain_text("Several messages are outstanding, so no single id is known")
     batch = Batch()
     batch.ack(7, ids[0])
     load.acker.apply(batch)
-    expect(known).to_contain_text("Waits ontill")
+    expect(waits).to_contain_text("It waits on edge till: ")
     expect(panel(page, "Timeline").get_by_role("listitem").first).to_contain_text("First row")
 
 

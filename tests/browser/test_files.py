@@ -30,7 +30,7 @@ STRICT = (
     "script-src 'self'",
     "style-src 'self'",
     "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
+    "trusted-types acker-worker",
     "frame-ancestors 'none'",
 )
 SCRIPTS = sorted((ROOT / "js").rglob("*.js"))

@@ -5,7 +5,6 @@ from typing import Any
 
 from playwright.sync_api import Route, expect
 
-from acker_redis.batching.batch import Batch
 from acker_redis.protocol.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel
@@ -247,55 +246,6 @@ def test_verdicts_are_paused_and_filtered(make_load: MakeLoad, open_page: OpenPa
     expect(panel(page, "Pending trees").get_by_role("row").nth(1)).to_be_visible()
     parts.get_by_role("link", name="Live").click()
     expect(rows).to_have_count(6)
-
-
-def test_block_shows_its_open_slots(make_load: MakeLoad, open_page: OpenPage) -> None:
-    load = make_load("orders")
-    batch = Batch("shop", ids=load.acker.ids)
-    anchors = batch.track_block("page 7", [40, 41, 0])
-    load.acker.apply(batch)
-    page = open_page("/#/ns/orders/trees?kind=block")
-    panel(page, "Pending trees").get_by_role("link", name="page 7").click()
-    expect(page).to_have_url(re.compile(f"trees/{anchors[0]}$"))
-    known = panel(page, "Details")
-    expect(known).to_contain_text("Open (2)0, 1")
-    expect(known).to_contain_text("Trees in it3")
-    expect(known).to_contain_text("Failed (0)none")
-    expect(known).not_to_contain_text("Slots without a tree")
-
-
-def test_block_with_absent_slots_leads_to_its_first_tree(
-    make_load: MakeLoad, open_page: OpenPage
-) -> None:
-    load = make_load("orders")
-    deltas = [0, 40, 0, 41, 42, 0]
-    anchors = load.acker.track_block("shop", "page 7", deltas, 815, present=[1, 3, 4])
-    batch = Batch()
-    batch.fail(anchors[3], "torn")
-    load.acker.apply(batch)
-    page = open_page("/#/ns/orders/trees?kind=block")
-    row = panel(page, "Pending trees").get_by_role("row").filter(has_text="page 7")
-    expect(row).to_contain_text("block of up to 6")
-    row.get_by_role("link", name="page 7").click()
-    expect(page).to_have_url(re.compile(f"trees/{anchors[1]}$"))
-    parts = page.get_by_role("navigation", name="Views of the namespace")
-    expect(parts.get_by_role("link", name="Trees")).to_have_attribute("aria-current", "page")
-    known = panel(page, "Details")
-    expect(known).to_contain_text("Trees in it3")
-    expect(known).to_contain_text("Open (3)1, 3, 4")
-    expect(known).to_contain_text("Failed (1)3")
-    expect(known).to_contain_text("Slots without a tree (3)0, 2, 5")
-    page.go_back()
-    expect(row).to_be_visible()
-    # A failed tree in a block: Redis does not keep the reason.
-    page.goto(f"/#/ns/orders/trees/{anchors[3]}")
-    expect(known).to_contain_text("Whyits verdict has the reason")
-    expect(panel(page, "Timeline")).to_contain_text("its verdict has the reason")
-    # A slot without a tree is not pending, and a block that has ended is not either.
-    page.goto(f"/#/ns/orders/trees/{anchors[2]}")
-    expect(known).to_contain_text("Not pending")
-    page.goto("/#/ns/orders/blocks/816")
-    expect(panel(page, "Block")).to_contain_text("Not pending")
 
 
 def test_configuration_is_changed_and_namespace_dropped(

@@ -138,6 +138,19 @@ def test_rates_use_two_readings(page: Page) -> None:
     assert call(page, "data/history", body, gap) == [False, False, True, False, False]
 
 
+def test_no_line_and_no_rate_bridges_an_outage(page: Page) -> None:
+    # The outage is shorter than the pause after which any reading begins a new line.
+    body = """const h = new m.History('n' + Math.random());
+        x.forEach((each, at) => { if (at === 2) h.interrupt(); h.add(each); });
+        return [h.since(900).map((each) => each.sample === null),
+            h.samples.map((_, at) => h.rates(at)?.acked ?? null)];"""
+    seen = readings((0, 0), (1, 10), (4, 40), (5, 50))
+    assert call(page, "data/history", body, seen) == [
+        [False, False, True, False, False],
+        [None, 10, None, 10],
+    ]
+
+
 def test_start_of_a_finding_is_stored(page: Page) -> None:
     body = """const h = new m.History('n' + Math.random());
         return x[0].map((each, at) => {

@@ -17,7 +17,7 @@ TOKENS = {"viewer": "v" * 24, "operator": "o" * 24, "admin": "a" * 24}
 def closed(redis_server: EmbeddedRedis) -> Iterator[Service]:
     """Yield a service with tokens; the operator's is for one namespace."""
     text = "".join(
-        f'[[tokens]]\nname = "{role}"\nrole = "{role}"\ntoken = "{token}"\n'
+        f'[[tokens]]\nname = "ann-{role}"\nrole = "{role}"\ntoken = "{token}"\n'
         + ('namespaces = ["orders"]\n' if role == "operator" else "")
         for role, token in TOKENS.items()
     )
@@ -44,6 +44,10 @@ def test_page_offers_only_allowed_actions(
     for width in (380, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
+        expect(page.locator(".session-who")).to_have_text(f"ann-{role}{role}")
+        for part in (f"ann-{role}", role):
+            expect(page.locator("#session").get_by_text(part, exact=True)).to_be_in_viewport()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     acts = role != "viewer"
     expect(page.get_by_role("button", name="Fail", exact=True)).to_have_count(int(acts))
     page.get_by_role("link", name="Configuration").click()

@@ -16,7 +16,7 @@ from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
-from tests.support import row, tick, track
+from tests.support import let_wait, row, tick, track
 
 
 def put(acker: Acker, trees: dict[int, str]) -> None:
@@ -322,3 +322,20 @@ def test_span_formats_durations(ms: int, words: str) -> None:
     from acker_redis.cli.status_view import span
 
     assert span(ms) == words
+
+
+def test_status_reports_verdicts_that_have_waited_for_long(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker(tick_ms=60_000)
+    track(acker, 7, 0, "order-7", "shop")
+    command = ("status", acker.namespace, "--sample", "0")
+    assert json.loads(shell(*command, "--json").out)["findings"] == []
+    let_wait(acker, "shop", 34 * 60_000)
+    (found,) = json.loads(shell(*command, "--json").out)["findings"]
+    assert (found["id"], found["level"]) == ("outcomes", "warning")
+    assert "has not taken a verdict for 34 min" in shell(*command).out
+    # The doctor agrees.
+    told = json.loads(shell("doctor", acker.namespace, "--json", "--no-canary").out)["findings"]
+    (outcomes,) = [each for each in told if each["id"] == "outcomes"]
+    assert outcomes["headline"] == found["headline"]

@@ -21,6 +21,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 
 OF_ALERTS = {
+    "acker_outcomes_oldest_seconds": ("namespace", "source"),
     "acker_resharding": ("namespace",),
     "acker_rows_orphaned_total": ("namespace",),
     "acker_tick_seconds": ("namespace",),

@@ -9,7 +9,7 @@ import pytest
 from acker_api import problems
 from acker_redis import errors
 from acker_redis.protocol import commands
-from tests.docs import cli_page, metrics_page
+from tests.docs import cli_page, metrics_page, runbook_script
 from tests.docs.blocks import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -38,6 +38,13 @@ def test_a_page_names_its_readers_and_the_glossary(page: Path) -> None:
 def test_the_page_of_the_metrics_is_up_to_date() -> None:
     said = "run: python -m tests.docs.metrics_page"
     assert metrics_page.PAGE.read_text() == metrics_page.page(), said
+
+
+def test_the_runbook_of_the_dashboard_is_up_to_date() -> None:
+    said = "run: python -m tests.docs.runbook_script"
+    assert runbook_script.SCRIPT.read_text() == runbook_script.script(), said
+    for finding in ("rotator", "high-water", "outcomes", "nacks", "acks", "counters", "oldest"):
+        assert f'id: "{finding}"' in runbook_script.script()
 
 
 def _names(section: str) -> list[str]:

@@ -17,6 +17,7 @@ class Borderline:
     after: Status
     before: Status | None = None
     oldest_ms: int | None = None
+    untaken: dict[str, int] | None = None
 
     @property
     def growth(self) -> Growth | None:
@@ -47,8 +48,9 @@ BORDERLINE = {
     "late_ms": Borderline("rotator", _late()),
     "drain": Borderline("drain", _one(expiring=1, ticked_ms=MS - 4000)),
     "full": Borderline("outcomes", _one(backlog={"shop": 60})),
-    "nacked": Borderline("nacks", _one(counters={"acked": 960, "failed": 40}), _before(10_000)),
+    "burn": Borderline("nacks", _one(counters={"acked": 930, "failed": 70})),
     "least_nacks": Borderline("nacks", _one(counters={"failed": 6}), _before(10_000)),
     "stalled_ms": Borderline("acks", _one(pending=(0, 0, 1)), _before(30_000)),
     "old_ms": Borderline("oldest", _one(), oldest_ms=2_000_000),
+    "untaken_ms": Borderline("outcomes", _one(backlog={"shop": 3}), untaken={"shop": 200_000}),
 }

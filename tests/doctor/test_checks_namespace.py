@@ -7,7 +7,7 @@ import pytest
 
 from acker_redis.doctor import checks_namespace as checks
 from acker_redis.doctor.facts import Missing, NamespaceFacts, Waiting
-from acker_redis.doctor.finding import Finding, ok
+from acker_redis.doctor.finding import Finding
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.reshard import Reshard
 from tests.doctor.made import DENIED, NOW, TICK_MS, namespace, status
@@ -34,30 +34,34 @@ def test_counters_are_compared_between_two_readings() -> None:
 
 def test_verdicts_kept_by_a_spark_query_are_no_warning() -> None:
     """A Spark query keeps its last micro-batch; verdicts of other sources are reported."""
-    config = AckerConfig(tick_ms=TICK_MS)
-    shard = status(0, config, backlog={"shop": 5, "till": 1})
-    old = 10 * config.timeout_ms
-    waiting = (Waiting("shop", 1, 5, old), Waiting("till", 1, 1, old))
-    fine = ok("outcomes", "6 verdicts wait", "orders")
-    both = checks.waiting(namespace(shard, waiting=waiting), fine, {"shop", "till"})
+    shard = status(0, AckerConfig(tick_ms=TICK_MS), backlog={"shop": 5, "till": 1})
+    waiting = (Waiting("shop", 1, 5, LATE_MS), Waiting("till", 1, 1, LATE_MS))
+    facts = namespace(shard, waiting=waiting)
+
+    def found(*readers: str) -> Finding:
+        checked = checks.check(facts, facts, 10.0, {("orders", name) for name in readers})
+        (outcomes,) = [each for each in checked if each.id == "outcomes"]
+        return outcomes
+
+    both = found("shop", "till")
     assert (both.level, "6 of them are kept by Spark queries" in both.detail) == ("ok", True)
-    one = checks.waiting(namespace(shard, waiting=waiting), fine, {"shop"})
+    one = found("shop")
     assert one.level == "warning"
     assert "till (1," in one.detail
     assert "shop" not in one.detail
 
 
-LIVES = 3 * TICK_MS
+LATE_MS = 300_001
 
 
 @pytest.mark.parametrize(
     ("backlog", "oldest", "level"),
     [
         (0, None, "ok"),
-        (79, LIVES, "ok"),
-        (5, LIVES + 1, "warning"),
+        (79, LATE_MS - 1, "ok"),
+        (5, LATE_MS, "warning"),
         (81, 0, "warning"),
-        (99, LIVES + 1, "warning"),
+        (99, LATE_MS, "warning"),
         (100, 0, "error"),
         (5, None, "ok"),
     ],

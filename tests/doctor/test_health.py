@@ -129,21 +129,85 @@ def test_tasks(most: int, level: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ms", "level"), [(300_000, "ok"), (300_001, "warning"), (34 * 60_000 + 59_999, "warning")]
+)
+def test_verdict_that_waits_for_long_is_a_warning_however_few_wait(ms: int, level: str) -> None:
+    state = of(status(0, AckerConfig(tick_ms=TICK_MS), backlog={"shop": 1, "quiet": 0}))
+    (found,) = [
+        each
+        for each in health.judge(state, untaken={"shop": ms, "quiet": ms, "gone": ms})
+        if each.id == "outcomes"
+    ]
+    assert found.level == level
+    if level == "warning":
+        assert "for longer than 5 min for 1 source: shop (1, the oldest for" in found.detail
+        assert "Source shop has not taken a verdict" in found.headline
+    # Where trees live for longer than five minutes, verdicts may wait for as long.
+    long = of(status(0, AckerConfig(tick_ms=1_000_000), backlog={"shop": 1}))
+    judgement = health.judge(long, untaken={"shop": ms})
+    assert {each.level for each in judgement if each.id == "outcomes"} == {"ok"}
+
+
+@pytest.mark.parametrize(
     ("counts", "level"),
     [
         ({}, "ok"),
-        ({"acked": 190, "failed": 10}, "ok"),
-        ({"acked": 189, "failed": 10}, "warning"),
-        ({"acked": 189, "expired": 4, "overflow": 3, "conflict": 3}, "warning"),
+        ({"acked": 990, "failed": 10}, "ok"),
+        ({"acked": 989, "failed": 10}, "warning"),
+        ({"acked": 989, "expired": 4, "overflow": 3, "conflict": 3}, "warning"),
+        ({"acked": 91, "failed": 9}, "ok"),
+        ({"acked": 91, "failed": 10}, "warning"),
+        ({"acked": 90, "failed": 10}, "error"),
+        ({"acked": 3170, "failed": 1410}, "error"),
         ({"failed": 9}, "ok"),
-        ({"failed": 10}, "warning"),
+        ({"failed": 10}, "error"),
     ],
 )
 def test_nacks(counts: dict[str, int], level: str) -> None:
-    found = judged("nacks", of(), grown(**counts))
+    found = judged("nacks", of(status(counters={"acked": 10**6})), grown(**counts))
     assert found.level == level
-    for name, count in counts.items():
-        assert f"{count} {name}" in found.detail
+    for name, count in counts.items() if sum(counts.values()) >= 10 else ():
+        assert f"{count:,} {name}" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("target", "level"), [(99.9, "error"), (99, "warning"), (95, "ok"), (50, "ok")]
+)
+def test_permitted_share_of_nacks_is_a_setting(target: float, level: str) -> None:
+    config = AckerConfig(tick_ms=TICK_MS, slo_target=target)
+    state = of(status(0, config, counters={"acked": 10**6}))
+    assert judged("nacks", state, grown(acked=950, failed=50)).level == level
+    everything = judged("nacks", state, grown(failed=50))
+    assert everything.level == "error"
+    assert f"permits {100 - target:g} % of nacks" in everything.detail
+
+
+@pytest.mark.parametrize(
+    ("counters", "level", "words"),
+    [
+        ({}, "ok", "none nacked; 0 acked"),
+        # One reading is enough to see that nothing works.
+        ({"expired": 9000}, "error", "Nothing was ever acked"),
+        ({"expired": 1}, "warning", "Nothing was ever acked"),
+        ({"failed": 10}, "error", "Nothing was ever acked"),
+        ({"failed": 9}, "ok", "9 failed; 0 acked"),
+        ({"acked": 5, "expired": 9000}, "warning", "100% of all trees that ever ended were nacked"),
+        ({"acked": 900, "expired": 100}, "warning", "10% of all trees"),
+        # An incident of last month is over.
+        ({"acked": 901, "expired": 99}, "ok", "99 expired; 901 acked"),
+        ({"acked": 1, "failed": 9}, "ok", "9 failed; 1 acked"),
+    ],
+)
+def test_first_reading_judges_the_counters_since_the_creation(
+    counters: dict[str, int], level: str, words: str
+) -> None:
+    state = of(status(counters=counters))
+    for growth in (None, grown(acked=9)):
+        found = judged("nacks", state, growth)
+        assert found.level == level
+        assert words in (found.headline or found.detail)
+    if "acked" in counters:
+        assert judged("nacks", state, grown(acked=10)).level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +278,7 @@ def test_shards_with_different_numbers_of_buckets_are_judged() -> None:
 
 def test_checks_without_their_inputs_are_left_out() -> None:
     ids = [finding.id for finding in health.judge(of())]
-    assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks"]
+    assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks", "nacks"]
 
 
 def test_errors_come_first_and_every_one_has_a_headline() -> None:
@@ -230,6 +294,8 @@ def test_every_threshold_has_an_effect(name: str) -> None:
     """With the threshold halved, the healthy namespace gets a finding."""
     case = BORDERLINE[name]
     known = case.after, case.growth, case.oldest_ms
-    lax = {each.id for each in health.wrong(health.judge(*known))}
-    strict = {each.id for each in health.wrong(health.judge(*known, halved(name)))}
+    lax, strict = (
+        {each.id for each in health.wrong(health.judge(*known, limits, case.untaken))}
+        for limits in (THRESHOLDS, halved(name))
+    )
     assert (lax, strict) == (set(), {case.finding})

@@ -31,10 +31,14 @@ CSP = "; ".join(
         "frame-ancestors 'none'",
         # Neither our scripts nor uPlot make markup of a text; browsers that know this enforce it.
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        # The only policy admits one address: that of the worker.
+        "trusted-types acker-worker",
     )
 )
 """For the pages: everything comes from this service, nothing is inline, no text becomes HTML."""
+WORKER = "js/worker.js"
+WORKER_CSP = "default-src 'none'; connect-src 'self'"
+"""For the worker, which only receives events."""
 KEPT = "public, max-age=31536000, immutable"
 ASKED = "no-cache"
 MEDIA_TYPES: Mapping[str, str] = {
@@ -80,8 +84,11 @@ class Site:
             digest.update(f"{path}\0{len(body)}\0".encode())
             digest.update(body)
         self.version = digest.hexdigest()[:16]
-        self._kept = {path: _file(path, body, KEPT) for path, body in files.items()}
-        self._asked = {path: _file(path, body, ASKED) for path, body in files.items()}
+        policies = {WORKER: WORKER_CSP}
+        self._kept, self._asked = (
+            {path: _file(path, body, keep, policies.get(path)) for path, body in files.items()}
+            for keep in (KEPT, ASKED)
+        )
         self._pages = {
             path: _file(path, self._fill(body, files), ASKED, CSP)
             for path, body in files.items()
@@ -130,7 +137,7 @@ class Site:
 def _modules(paths: list[str]) -> Iterator[str]:
     """Yield the modules of the dashboard itself."""
     for path in paths:
-        if path.startswith("js/") and path not in ("js/first.js", "js/login.js"):
+        if path.startswith("js/") and path not in ("js/first.js", "js/login.js", WORKER):
             yield path
 
 

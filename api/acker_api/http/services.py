@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,9 +14,12 @@ from acker_api.auth.identity import Identity
 from acker_api.auth.limits import Failures, Limiter
 from acker_api.auth.tokens import Tokens
 from acker_api.live.hub import Hub
+from acker_api.reading.ages import Ages
 from acker_api.reading.canary import Canary, Flight
 from acker_api.reading.health import Readiness, judge
 from acker_api.reading.kept import Kept, KeptEach
+from acker_api.reading.overview import PERIOD as JUDGED_EACH
+from acker_api.reading.overview import Judged, Overview
 from acker_api.reading.pulse import Pulse
 from acker_api.reading.reader import Reader, Survey
 from acker_api.settings import ApiSettings, open_files
@@ -66,6 +70,10 @@ class Services:
     """Readings for rates."""
     minute: Readings
     """Readings for findings."""
+    ages: Ages
+    """Ages for findings."""
+    judged: Kept[Judged]
+    """All namespaces, judged; for callers that poll."""
     pulse: Pulse
     live: Hub
 
@@ -84,6 +92,8 @@ class Services:
         reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 
         canary = Canary(reader, min(api_settings.answer_within, api_settings.scrape_within))
+        ages = Ages(reader.aged, sys.maxsize)
+        overview = Overview(lambda: reader.survey(ages.see), ages)
         readiness = _Judge(reader, canary, api_settings)
         audit = Audit(reader, api_settings.audit_days)
         services = cls(
@@ -97,12 +107,14 @@ class Services:
             actions=Actions(reader, audit),
             canary=canary,
             readiness=Kept(readiness.look, READINESS_KEPT, longer=kept_longer),
-            scrape=Kept(lambda: reader.survey(trees=True, scripts=True)),
+            scrape=Kept(lambda: reader.survey(reader.all_of, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
             lately=Readings(),
             minute=Readings(lately=False),
+            ages=Ages(reader.untaken_of),
+            judged=Kept(overview.judge, JUDGED_EACH, longer=lambda judged, took: judged.every),
             pulse=Pulse(reader.ping, api_settings.answer_within),
-            live=Hub(client, lambda name: services.standing(name), reader.survey),
+            live=Hub(client, lambda name: services.standing(name), overview.judge),
         )
         reader.moved.listens = services.live.listen_again
         return services
@@ -113,7 +125,8 @@ class Services:
         rates, growth = self.lately.add(status), self.minute.add(status)
         pending = status.pending or status.expiring
         oldest = await self.oldest.get(namespace) if pending else None
-        return NamespaceStatus.of(status, oldest, growth, rates)
+        seen = await self.ages.see(status)
+        return NamespaceStatus.of(status, oldest, growth, rates, seen.untaken)
 
     async def close(self) -> None:
         """Cancel running tasks, and close the connections."""
@@ -122,6 +135,7 @@ class Services:
         await self.readiness.close()
         await self.canary.close()
         await self.scrape.close()
+        await self.judged.close()
         await self.oldest.close()
         await self.reader.close()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from acker_api.auth.tokens import Who
 from acker_api.live.ring import Ring
@@ -20,6 +21,8 @@ class Board:
         self.ring = ring
         self.news = asyncio.Event()
         """Set, and replaced, when the board has changed."""
+        self.bells: set[asyncio.Event] = set()
+        """Set when the board has changed; each belongs to a stream of several boards."""
         self.shown: dict[str, tuple[int, Shown]] = {}
         """By kind: the number of its changes, and its frame."""
 
@@ -37,6 +40,25 @@ class Board:
         """Wake all listeners."""
         self.news.set()
         self.news = asyncio.Event()
+        for bell in self.bells:
+            bell.set()
+
+
+class Streamed(Protocol):
+    """The content of a stream: see :class:`Listener`."""
+
+    cut: Callable[[], object] | None
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream must end."""
+
+    @property
+    def news(self) -> asyncio.Event:
+        """The event to wait for. Get it before :meth:`take`."""
+
+    def take(self) -> bytes | None:
+        """Return the next event, None if there is none now."""
 
 
 class Listener:
@@ -46,7 +68,7 @@ class Listener:
     """
 
     def __init__(self, board: Board, who: Who, client: str, last: str | None = None) -> None:
-        self._board, self.who, self.client = board, who, client
+        self.board, self.who, self.client = board, who, client
         self._seen: dict[str, int] = {}
         place = None if last is None else board.ring.place(last)
         self._at = board.ring.position if place is None else place
@@ -60,17 +82,17 @@ class Listener:
     @property
     def news(self) -> asyncio.Event:
         """The event to wait for. Get it before :meth:`take`, or an event in between is missed."""
-        return self._board.news
+        return self.board.news
 
     @property
     def id(self) -> str | None:
         """The id of the last event taken; None if a gap must be reported first."""
-        return None if self._lost else self._board.ring.id_of(self._at)
+        return None if self._lost else self.board.ring.id_of(self._at)
 
     def end(self) -> None:
         """Let the stream end."""
         self.over = True
-        self._board.wake()
+        self.board.wake()
 
     def take(self) -> bytes | None:
         """Return the next event, None if there is none now. Replaced states are skipped."""
@@ -84,14 +106,14 @@ class Listener:
 
     def _changed(self) -> bytes | None:
         for kind in (HELLO, STATE):
-            version, shown = self._board.shown.get(kind, (0, None))
+            version, shown = self.board.shown.get(kind, (0, None))
             if shown and self._seen.get(kind) != version:
                 self._seen[kind] = version
                 return shown(self)
         return None
 
     def _told(self) -> bytes | None:
-        ring = self._board.ring
+        ring = self.board.ring
         missed = ring.position - self._at
         if not self._lost and not missed:
             return None

@@ -13,7 +13,7 @@ from acker_api.live.verdicts import Address
 from acker_api.live.watch import ListWatch, NamespaceWatch, Watch
 from acker_api.problems import Problem
 from acker_api.reading.kept import Kept, KeptEach
-from acker_api.reading.reader import Survey
+from acker_api.reading.overview import Judged
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 
@@ -38,12 +38,12 @@ class Hub:
         self,
         client: Any,
         standing: Callable[[str], Awaitable[NamespaceStatus]],
-        survey: Callable[[], Awaitable[Survey]],
+        judge: Callable[[], Awaitable[Judged]],
     ) -> None:
         self._client = client
         # Not cached: a client that asks because Redis has just failed must not get an old state.
         self._standing = KeptEach(standing, 0.0)
-        self._survey = Kept(survey)
+        self._judge = Kept(judge)
         self._watches: dict[str | None, Watch] = {}
         self._listeners: dict[Listener, str | None] = {}
         self._each: Counter[str] = Counter()
@@ -95,6 +95,11 @@ class Hub:
             timer = asyncio.get_running_loop().call_later(linger, self._forget, namespace)
             self._timers[namespace] = timer
 
+    def watch_of(self, namespace: str) -> NamespaceWatch | None:
+        """Return the watch of a namespace; None if no client has listened to it lately."""
+        watch = self._watches.get(namespace)
+        return watch if isinstance(watch, NamespaceWatch) else None
+
     def end(self) -> None:
         """End all streams, and admit no more: the service shuts down."""
         self._over = True
@@ -113,7 +118,7 @@ class Hub:
         watches, self._watches, self._feed = list(self._watches.values()), {}, None
         await asyncio.gather(*closing, *(watch.close() for watch in watches), *self._ending)
         await self._standing.close()
-        await self._survey.close()
+        await self._judge.close()
 
     def heard(self, channel: bytes, message: bytes) -> None:
         """Handle a message of the feed; most are of namespaces without a listener."""
@@ -167,7 +172,7 @@ class Hub:
         if watch is None:
             ring = Ring(most_bytes=self._room)
             if namespace is None:
-                watch = ListWatch(ring, self._survey.get)
+                watch = ListWatch(ring, self._judge.get)
             else:
                 watch = NamespaceWatch(namespace, ring, self._standing)
                 if self._feed.tried.is_set():

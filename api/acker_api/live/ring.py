@@ -8,7 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 
-from acker_api.live.wire import frame
+from acker_api.live.wire import frame, parts
 
 MOST = 600
 """Events that are kept: those of a minute, at the maximum rate."""
@@ -63,6 +63,21 @@ class Ring:
         """Return the event after a position, which is not the newest; None if it was dropped."""
         wanted = self.position - position
         return self._events[-wanted] if wanted <= len(self._events) else None
+
+    def kept(self) -> list[tuple[str, bytes]]:
+        """Return name and data of all events, the oldest first.
+
+        >>> ring = Ring()
+        >>> ring.append("gap", "{}")
+        >>> ring.kept()
+        [('gap', b'{}')]
+        """
+        return [parts(event) for event in self._events]
+
+    @property
+    def whole(self) -> bool:
+        """Whether no event was dropped."""
+        return self.position == len(self._events)
 
     def place(self, id: str) -> int | None:
         """Return the position of an id; None if it is not an id of this ring."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from acker_api.live.board import Listener
+from acker_api.live.board import Streamed
 from acker_api.live.wire import HEARTBEAT
 
 BEAT = 15.0
@@ -17,7 +17,7 @@ STUCK = 30.0
 
 
 class EventStream(Response):
-    """Sends the events of a listener.
+    """Sends the events of a listener, or of several.
 
     ``leave`` is called after the stream has ended; ``still`` returns whether it may continue.
     """
@@ -27,8 +27,8 @@ class EventStream(Response):
 
     def __init__(
         self,
-        listener: Listener,
-        leave: Callable[[Listener], None],
+        listener: Streamed,
+        leave: Callable[[], None],
         still: Callable[[], bool],
     ) -> None:
         self.status_code = 200
@@ -45,7 +45,7 @@ class EventStream(Response):
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._leave(self._listener)
+            self._leave()
             for task in (sending, gone):
                 task.cancel()
             await asyncio.wait({sending, gone})

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,10 +13,8 @@ from acker_api.live.verdicts import Address, Gathering
 from acker_api.live.wire import frame, pack
 from acker_api.problems import INTERNAL, Problem, of_error
 from acker_api.reading.kept import KeptEach
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.overview import Judged
 from acker_api.shapes.status import NamespaceStatus
-from acker_redis.doctor.health import judge, rotation, wrong
-from acker_redis.doctor.readings import Readings
 from acker_redis.errors import AckerError
 from acker_redis.logs import Event
 
@@ -31,8 +28,6 @@ BATCH = 0.1
 """Minimum number of seconds between two events of verdicts."""
 RETRY_MS = 2000
 """Milliseconds after which a browser connects again."""
-LISTED = 1000
-"""Maximum number of listed namespaces."""
 
 
 class Watch(ABC, Board):
@@ -115,11 +110,17 @@ class NamespaceWatch(Watch):
         self._flushed = 0.0
         self._ahead_ms = 0.0
         """Redis's clock minus the clock of this process, in ms."""
+        self._begun = time.time()
         self._publishes = True
         self._deaf: str | None = None
         """Why no verdicts are received; '' while they are received, None if unknown yet."""
         self._greeted = ""
         super().__init__(ring)
+
+    @property
+    def since_ms(self) -> int:
+        """When this watch began, by Redis's clock: earlier verdicts are not in its ring."""
+        return round(1000 * self._begun + self._ahead_ms)
 
     def heard(self, address: Address, message: bytes) -> None:
         """Handle a verdict that was published."""
@@ -177,11 +178,8 @@ class NamespaceWatch(Watch):
 class ListWatch(Watch):
     """All namespaces; each listener sees those that it may see."""
 
-    def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
-        self._survey = survey
-        # Not limited: it holds the namespaces of the last survey, which come in the same order
-        # each time. A smaller limit would drop each of them before its next reading.
-        self._minute = Readings(lately=False, names=sys.maxsize)
+    def __init__(self, ring: Ring, judge: Callable[[], Awaitable[Judged]]) -> None:
+        self._judge = judge
         super().__init__(ring)
 
     def begun(self) -> None:
@@ -189,43 +187,16 @@ class ListWatch(Watch):
         self._show(HELLO, "hello", pack({"live": True, "why": ""}), retry_ms=RETRY_MS)
 
     async def _poll(self) -> float:
-        survey = await self._survey()
-        if survey.error:
-            raise survey.error
-        begun = time.monotonic()
-        self._minute.forget_others(survey.found)
-        rows = [self._row(name, seen) for name, seen in survey.found.items()]
+        judged = await self._judge()
         # Listeners that may see the same namespaces get the same bytes.
         made: dict[Sequence[str] | None, bytes] = {}
 
         def shown(listener: Listener) -> bytes:
             who = listener.who
             if who.namespaces not in made:
-                mine = [row for row in rows if who.sees(row["name"])]
-                data = {"namespaces": mine[:LISTED], "total": len(mine)}
-                made[who.namespaces] = frame("namespaces", pack(data))
+                mine = (row for row in judged.rows if who.sees(row["name"]))
+                made[who.namespaces] = frame("namespaces", pack(judged.body(mine)))
             return made[who.namespaces]
 
         self.show(STATE, shown)
-        # A survey of a thousand namespaces takes long: use a tenth of the time for it at most.
-        return max(PERIOD, 10 * (survey.seconds + time.monotonic() - begun))
-
-    def _row(self, name: str, seen: Seen | AckerError) -> dict[str, Any]:
-        if isinstance(seen, AckerError):
-            return {"name": name, "up": False, "problem": of_error(seen).body()}
-        status = seen.status
-        findings = wrong(judge(status, self._minute.add(status), seen.oldest_ms))
-        return {
-            "name": name,
-            "up": True,
-            "open": status.open,
-            "pending": status.pending,
-            "expiring": status.expiring,
-            "findings": [finding.to_dict() for finding in findings],
-            "rotator": rotation(status.shards),
-            "high_water": status.high_water,
-            "high_water_ratio": status.high_water_ratio,
-            "lag_ms": status.lag_ms,
-            "counters": status.counters,
-            "now_ms": status.shards[0].now_ms,
-        }
+        return judged.every

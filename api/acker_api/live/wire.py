@@ -28,6 +28,16 @@ def frame(event: str, data: str, id: str | None = None, retry_ms: int | None = N
     return f"{head}data: {data}\n\n".encode(errors="replace")
 
 
+def parts(event: bytes) -> tuple[str, bytes]:
+    """Return name and data of an event that :func:`frame` has made.
+
+    >>> parts(frame("hello", "{}", id="a-1"))
+    ('hello', b'{}')
+    """
+    lines = dict(line.split(b": ", 1) for line in event.split(b"\n") if line)
+    return lines[b"event"].decode(), lines[b"data"]
+
+
 def pack(value: Any) -> str:
     """Return JSON on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -75,7 +75,7 @@ def families(survey: Survey) -> Iterator[Metric]:
     yield from _edges(seen)
     yield from _marks(states)
     yield from _rotation(states)
-    yield from _backlog(states)
+    yield from _backlog(seen)
     age = _gauge(
         "acker_oldest_pending_age_seconds",
         "Seconds since the first row of the oldest pending tree; 0 if none is pending. It is found "
@@ -265,7 +265,7 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
     yield from (lag, tick, life, reshard)
 
 
-def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
+def _backlog(seen: dict[str, Seen]) -> Iterator[Metric]:
     backlog = _gauge(
         "acker_outcomes_backlog",
         f"Untaken verdicts; beyond {MAX_TASKS} tasks, {OTHERS} has the sum of the others",
@@ -282,13 +282,22 @@ def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
         "Maximum of untaken verdicts for one task, at which its source can track no more",
         "namespace",
     )
-    for name, status in states.items():
+    oldest = _gauge(
+        "acker_outcomes_oldest_seconds",
+        "Seconds that the oldest untaken verdict of a source has waited, if a minute or more. "
+        "Verdicts that a Spark query keeps until its next micro-batch do not count",
+        *("namespace", "source"),
+    )
+    for name, each in seen.items():
+        status = each.status
+        for source, ms in most(dict(each.untaken or {}), max).items():
+            oldest.add_metric([name, source], ms / 1000)
         for task, count in most(status.backlog).items():
             backlog.add_metric([name, task], count)
         for task, part in backlog_ratio(status).items():
             ratio.add_metric([name, task], part)
         limit.add_metric([name], status.config.outcomes_limit)
-    yield from (backlog, ratio, limit)
+    yield from (backlog, ratio, limit, oldest)
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -6,13 +6,15 @@ that met a dead connection is retried for a moment. An unavailable Redis is repo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
+from acker_api.reading.expired import ExpiredByEdge
+from acker_api.reading.kept import Kept
 from acker_api.reading.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
@@ -20,10 +22,12 @@ from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.flows.browse import OldestTree
 from acker_redis.flows.names import names
 from acker_redis.flows.steps import Flow, ask_until
+from acker_redis.flows.untaken import read_untaken
 from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.status import Status
 from acker_redis.transport.errors import FAILED
+from acker_redis.transport.readers import waiting_readers
 
 T = TypeVar("T")
 
@@ -33,6 +37,8 @@ CALLS = 16
 """Maximum of concurrent scripts, and so of connections: a namespace may have 1024 shards."""
 SIDE_BY_SIDE = 4
 """Namespaces that are read concurrently: one without an answer delays three others at most."""
+READERS_KEPT = 10.0
+"""Seconds for which the list of Spark's readers is cached."""
 SAMPLE = 200
 """Trees of a namespace with edges that a survey reads: of 4 shards at most, with a call for each
 bucket that has some."""
@@ -47,6 +53,13 @@ class Seen:
     """Age of the oldest pending tree in ms, 0 if none is pending; None if it is unknown."""
     waits: Waits | None = None
     """On which edges a sample of the trees waits; None without edges, or if it is unknown."""
+    untaken: Mapping[str, int] | None = None
+    """Age of the oldest untaken verdict in ms, by source, of those that wait for a minute or more;
+    None if it is unknown."""
+
+
+See = Callable[[Status], Awaitable[Seen]]
+"""Reads more of a namespace than its status. Raises nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +84,13 @@ class Reader:
         self._connection = _Gated(client)
         self.moved = self._connection.moved
         """Detects that the master was demoted."""
+        self.expired = ExpiredByEdge()
+        """Fed by each reading of a state: also by probes and scrapes, so it begins with the
+        service."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
-        self._may_info = True
+        self._may_info, self._may_list = True, True
+        self._readers = Kept(self._list_readers, READERS_KEPT)
 
     def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
         """Return a client of a namespace on the shared pool; do not close it.
@@ -116,7 +133,9 @@ class Reader:
     async def status(self, namespace: str) -> Status:
         """Return the state of a namespace, in time; raises as ``AsyncAcker.status``."""
         acker = self.acker(namespace)
-        return await self.read(lambda: _state(acker))
+        status = await self.read(lambda: _state(acker))
+        self.expired.note(status)
+        return status
 
     async def oldest(self, namespace: str) -> OldestTree | None:
         """Return ``AsyncAcker.oldest``; None if nothing is pending, or the tree is unknown."""
@@ -126,11 +145,40 @@ class Reader:
         except (AckerError, ValueError, LookupError, TypeError):
             return None  # for example a missing right: the rest of the state is still returned
 
-    async def survey(self, trees: bool = False, scripts: bool = False) -> Survey:
+    async def untaken(self, status: Status) -> dict[str, int] | None:
+        """Return the age of the oldest untaken verdict in ms, by source; None if it is unknown.
+
+        Sources whose verdicts have waited for less than a minute are not included, nor those whose
+        verdicts a Spark query keeps.
+        """
+        try:
+            found = await self.drive(read_untaken(status))
+        except (AckerError, ValueError, LookupError, TypeError):
+            return None  # for example a missing right: the rest of the state is still returned
+        if found:
+            kept = await self._readers.get()
+            found = {name: ms for name, ms in found.items() if (status.namespace, name) not in kept}
+        return found
+
+    async def untaken_of(self, status: Status) -> Seen:
+        """Return a namespace with the ages of its untaken verdicts. Raises nothing."""
+        return Seen(status, untaken=await self.untaken(status))
+
+    async def aged(self, status: Status) -> Seen:
+        """Return a namespace with all ages that a judgement needs. Raises nothing."""
+        oldest_ms = await _oldest_ms(self.acker(status.namespace), status)
+        return Seen(status, oldest_ms, untaken=await self.untaken(status))
+
+    async def all_of(self, status: Status) -> Seen:
+        """Return a namespace with everything that metrics have. Raises nothing."""
+        acker = self.acker(status.namespace)
+        oldest_ms, waits = await _oldest_ms(acker, status), await _waits(acker, status)
+        return Seen(status, oldest_ms, waits, await self.untaken(status))
+
+    async def survey(self, see: See | None = None, scripts: bool = False) -> Survey:
         """Return the state of all namespaces. Raises nothing: the result has the errors.
 
-        ``trees`` also reads the age of the oldest trees, and on which edges a sample of the trees
-        waits; ``scripts`` the time of scripts.
+        ``see`` reads more of each namespace; ``scripts`` also reads the time of scripts.
         """
         begun = time.monotonic()
         self.moved.look()
@@ -147,7 +195,7 @@ class Reader:
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._scrape_within):
-                    await self._read(found, trees)
+                    await self._read(found, see)
                     if scripts:
                         spent.append(await self._script_seconds())
         return Survey(found, error, spent[-1], time.monotonic() - begun)
@@ -163,26 +211,43 @@ class Reader:
     async def close(self) -> None:
         """Close the connections."""
         await self.moved.close()
+        await self._readers.close()
         await self._connection.close()
 
-    async def _read(self, found: dict[str, Seen | AckerError], trees: bool) -> None:
+    async def _read(self, found: dict[str, Seen | AckerError], see: See | None) -> None:
         turns = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def read(name: str) -> None:
             async with turns:
                 try:
-                    found[name] = await _within(self._answer_within, lambda: self._see(name, trees))
+                    found[name] = await _within(self._answer_within, lambda: self._see(name, see))
                 except AckerError as error:
                     found[name] = error
 
         await asyncio.gather(*map(read, found))
 
-    async def _see(self, namespace: str, trees: bool) -> Seen:
-        acker = self.acker(namespace)
-        status = await _state(acker)
-        if not trees:
-            return Seen(status)
-        return Seen(status, await _oldest_ms(acker, status), await _waits(acker, status))
+    async def _see(self, namespace: str, see: See | None) -> Seen:
+        status = await _state(self.acker(namespace))
+        self.expired.note(status)
+        return await see(status) if see else Seen(status)
+
+    async def _list_readers(self) -> set[tuple[str, str]]:
+        """Return namespace and source of each Spark query that reads verdicts now."""
+        masters = getattr(self._client, "get_primaries", None)
+        if not self._may_list:
+            return set()
+        try:
+            if not masters:
+                return waiting_readers(await self._client.client_list())
+            lists = await asyncio.gather(
+                *(node.execute_command("CLIENT LIST") for node in masters())
+            )
+            return set().union(*map(waiting_readers, lists))
+        except NoPermissionError:
+            self._may_list = False  # a retry each time would be in Redis's log of ACLs
+            return set()
+        except FAILED:
+            return set()
 
     async def _script_seconds(self) -> float | None:
         """Return the time of the server, or the sum of all masters of a cluster."""

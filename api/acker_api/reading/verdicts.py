@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from acker_redis.errors import ConfigError, SchemaError
 from acker_redis.flows.steps import AskAll, Flow
@@ -85,6 +85,18 @@ class VerdictPage:
     """Verdicts that were examined; an entry that cannot match counts as one."""
     unreadable: int
     """Entries that no script has written."""
+    passed: int = 0
+    """Verdicts between the begin and the end of the page, examined or not."""
+
+
+class Filter(Protocol):
+    """A filter of verdicts."""
+
+    def has(self, outcome: Outcome) -> bool:
+        """Return whether a verdict matches."""
+
+    def may_have(self, fields: Mapping[bytes, bytes]) -> bool:
+        """Return whether a verdict of an entry may match, by the fields of the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +126,15 @@ def newest(
     tasks: Sequence[str],
     limit: int,
     before: After | None = None,
-    meant: Meant | None = None,
+    meant: Filter | None = None,
     edges: tuple[str, ...] = (),
 ) -> Flow[VerdictPage]:
     """Return up to ``limit`` verdicts of these tasks that match; ``edges`` of the namespace."""
     meant = meant or Meant()
     streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
     found: list[Told] = []
-    at, looked, read, size, unreadable, step = before, 0, 0, 0, 0, min(limit, FIRST)
+    at, looked, passed, unreadable = before, 0, 0, 0
+    read, size, step = 0, 0, min(limit, FIRST)
     while len(found) < limit and looked < MAX_LOOKED:
         hungry = [stream for stream in streams if not (stream.entries or stream.through)]
         if hungry:
@@ -134,13 +147,14 @@ def newest(
             continue
         heads = [stream for stream in streams if stream.entries]
         if not heads:
-            return VerdictPage(tuple(found), None, looked, unreadable)
+            return VerdictPage(tuple(found), None, looked, unreadable, passed)
         stream = max(heads, key=lambda each: each.entries[0][0])
         key, fields = stream.entries[0]
         told = before.told if before and key == before.key else 0
         if not meant.may_have(fields):
             stream.entries.popleft()
             at, looked = After(key, ALL_TOLD), looked + 1
+            passed += max(0, _count(fields) - told)
             continue
         try:
             id_ = f"{key[0]}-{key[1]}".encode()
@@ -148,7 +162,7 @@ def newest(
             for outcome in islice(entry, told, None):
                 if len(found) == limit or looked == MAX_LOOKED:
                     break
-                told, looked = told + 1, looked + 1
+                told, looked, passed = told + 1, looked + 1, passed + 1
                 if meant.has(_sound(outcome)):
                     found.append(Told(outcome, entry, stream.task))
             else:
@@ -157,7 +171,13 @@ def newest(
             stream.entries.popleft()  # another program has written it
             unreadable, told = unreadable + 1, ALL_TOLD
         at = After(key, told)
-    return VerdictPage(tuple(found), at, looked, unreadable)
+    return VerdictPage(tuple(found), at, looked, unreadable, passed)
+
+
+def _count(fields: Mapping[bytes, bytes]) -> int:
+    """Return the number of verdicts of an entry; 1 if it has none that a script writes."""
+    text = fields.get(b"n", b"")
+    return int(text) if text.isdigit() and len(text) < 10 else 1
 
 
 def _sound(outcome: Outcome) -> Outcome:

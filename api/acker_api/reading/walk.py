@@ -13,6 +13,8 @@ MAX_PAGES = 8
 """Maximum number of pages that are read for one answer; each takes up to 16 short calls."""
 MAX_LOOKED = 20_000
 """Approximate maximum of records that are read for one answer."""
+MAX_GROWN = 4
+"""Maximum factor by which pages grow."""
 STEP = 200
 """Minimum number of records of a page that is filtered after the read."""
 
@@ -28,25 +30,30 @@ class Filter:
     min_age_ms: int = 0
     state: State | None = None
     kind: Kind | None = None
+    tracked: bool = False
+    """Only trees that a source has tracked: no records of late or early rows."""
+    prefix: bool = False
+    """Whether the source id is only the beginning of one."""
 
     @property
     def afterwards(self) -> bool:
-        """Whether a part of the filter applies only after a page was read."""
+        """Whether a part of the filter, which few records match, applies after a page was read."""
         return bool(self.bucket is not None or self.min_age_ms or self.state or self.kind)
 
     def trees(self, page: TreePage) -> tuple[TreeState, ...]:
         """Return the loose trees of a page that match."""
         if self.kind == "block":
             return ()
-        return tuple(
-            tree for tree in page.trees if self._meant(tree) and self.state in (None, tree.state)
-        )
+        return tuple(tree for tree in page.trees if self._meant(tree) and self._state(tree))
 
     def blocks(self, page: TreePage) -> tuple[BlockEntry, ...]:
         """Return the blocks of a page that match; none for a state, which only trees have."""
         if self.kind == "tree" or self.state:
             return ()
         return tuple(filter(self._meant, page.blocks))
+
+    def _state(self, tree: TreeState) -> bool:
+        return self.state in (None, tree.state) and bool(tree.task or not self.tracked)
 
     def _meant(self, each: TreeState | BlockEntry) -> bool:
         return self.bucket in (None, each.bucket) and each.age_ms >= self.min_age_ms
@@ -57,18 +64,20 @@ async def walk(
 ) -> AsyncIterator[tuple[PageCursor, TreePage, PageCursor | None]]:
     """Yield pages, each with its cursor and the next one; as many as one answer may take.
 
-    A caller that has enough stops. ``limit`` is the approximate number of records of a page.
+    A caller that has enough stops. ``limit`` is the approximate number of records of a page. Pages
+    grow if only tracked trees are wanted: mostly nearly all records match, but perhaps few.
     """
     kind = meant.kind or ("tree" if meant.state else None)
     shards = (await acker.config()).shards if kind else 0
-    looked, at = 0, past(cursor or PageCursor(), kind, shards)
+    looked, at, grown = 0, past(cursor or PageCursor(), kind, shards), 1
     for _ in range(MAX_PAGES):
         if at is None or looked >= MAX_LOOKED:
             return
-        page = await acker.page(at, min(1000, limit), meant.source_id, meant.task)
+        count = min(1000, (grown if meant.tracked else 1) * limit)
+        page = await acker.page(at, count, meant.source_id, meant.task, prefix=meant.prefix)
         next_ = past(page.next, kind, shards)
         yield at, page, next_
-        looked, at = looked + page.looked, next_
+        looked, at, grown = looked + page.looked, next_, min(MAX_GROWN, 2 * grown)
 
 
 def past(at: PageCursor | None, kind: Kind | None, shards: int) -> PageCursor | None:

@@ -3,6 +3,7 @@
 Fields are only ever added. Times are in ms; a ``_ms`` that is a point in time counts from 1970.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -285,6 +286,7 @@ class NamespaceStatus(BaseModel):
         oldest: OldestTree | None = None,
         growth: Growth | None = None,
         rates: Growth | None = None,
+        untaken: Mapping[str, int] | None = None,
     ) -> "NamespaceStatus":
         """Convert a status."""
-        return cls.model_validate(standing(status, growth, oldest, rates))
+        return cls.model_validate(standing(status, growth, oldest, rates, untaken))

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.acting.fail_all import MOST, FailAll
+from acker_api.reading.expired import Expired
 from acker_api.reading.walk import Kind
 from acker_redis.flows.browse import BlockEntry
 from acker_redis.flows.waits import EdgeWaits, Waits
@@ -204,14 +205,26 @@ class WaitingTrees(BaseModel):
         description="Edges with waiting trees, most trees first; a tree may wait on several. "
         "Without edges, all trees are under ''"
     )
+    expired: dict[str, int] = Field(
+        description="Trees that expired since `expired_since_ms`, by the edges on which an odd "
+        "number of their messages is unaccounted for; '': on none of the named edges",
+        examples=[{"paid": 0, "packed": 5, "": 0}],
+    )
+    expired_since_ms: int = Field(
+        description="When this process first read the namespace, or a day ago; later if Redis "
+        "lost data or the namespace was created again since",
+        examples=[1_700_000_000_000],
+    )
 
     @classmethod
-    def of(cls, waits: Waits) -> "WaitingTrees":
-        """Convert a sample."""
+    def of(cls, waits: Waits, expired: Expired) -> "WaitingTrees":
+        """Convert a sample, and the expired trees."""
         return cls(
             sampled=waits.sampled,
             pending=waits.pending,
             edges=[WaitingOnEdge.of(each) for each in waits.edges],
+            expired=expired.edges,
+            expired_since_ms=expired.since_ms,
         )
 
 

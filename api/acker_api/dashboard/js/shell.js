@@ -1,13 +1,19 @@
 /** The frame of every view: banner, state of the connection, theme, session. */
 
-import { h, icon, put, say } from "./core/dom.js";
+import { foreign, h, icon, put, say } from "./core/dom.js";
 import { connection, mode } from "./core/connection.js";
 import { duration, moment } from "./core/format.js";
 import { theme, turn } from "./core/theme.js";
 import { leave, session } from "./data/session.js";
+import { help } from "./keys.js";
+import { searchForm } from "./ui/search-form.js";
 
 const BACK_MS = 3000;
 const TITLES = { service: "The service does not answer", redis: "Redis does not answer" };
+const ADVICE = {
+  service: "Is acker-redis serve running, and is the network up? The pipeline continues without it.",
+  redis: ["Is Redis running and reachable? Until it answers, nothing is tracked, acked or reported. Check it: ", "redis-cli ping"],
+};
 const find = (id) => /** @type {any} */ (document.getElementById(id));
 
 /** Begin. */
@@ -16,6 +22,8 @@ export function start() {
   banner();
   pill();
   session.listeners.add(who);
+  put(find("search-place"), searchForm());
+  find("keys").addEventListener("click", () => void help());
   find("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part after the # is the place in the page, not an element
     find("main").focus();
@@ -33,18 +41,19 @@ function themeSwitch() {
   draw(theme.value);
 }
 
-/** Report within a second that a server is unavailable, and that it is back. */
+/** Report within a second that a server is unavailable, and that it is back. No other place reports it. */
 function banner() {
   const root = find("banner");
   let since = 0;
   let timer = 0;
-  connection.listeners.add(({ state, detail, since: began }) => {
+  connection.listeners.add(({ state, since: began }) => {
     clearTimeout(timer);
     if (state === "service" || state === "redis") {
       since = since || began;
       root.className = "banner away";
-      const words = `Since ${moment(since)}${detail ? `: ${sentence(detail)}` : "."} Retrying every second.`;
-      put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, words));
+      const [advice, command] = [ADVICE[state]].flat();
+      put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, `since ${moment(since)}. The figures on this page are older. `, advice,
+        command ? h("code", { class: "command" }, command) : null));
       root.hidden = false;
     } else if (since) {
       root.className = "banner back";
@@ -55,11 +64,6 @@ function banner() {
   });
 }
 
-/** Add a full stop, unless the text ends with a mark. */
-function sentence(text) {
-  return /[.?!]$/.test(text) ? text : `${text}.`;
-}
-
 function pill() {
   const root = find("connection");
   const text = h("span", {}, "Connecting");
@@ -68,7 +72,7 @@ function pill() {
     const { state } = connection.value;
     const away = state === "service" || state === "redis";
     root.className = `connection ${away ? "over" : state}`;
-    say(text, away ? (state === "redis" ? "Redis down" : "Service down") : state === "quiet" ? "No updates"
+    say(text, away || state === "quiet" ? "No updates"
       : state !== "ok" ? "Connecting" : mode.value === "events" ? "Live" : "Connected");
     root.title = mode.value === "events" ? "Updates arrive as events" : "Updates are polled every second";
     document.body.classList.toggle("away", away);
@@ -79,7 +83,8 @@ function pill() {
 
 function who({ role, who: name, needed }) {
   const root = find("session");
-  put(root, needed ? [h("span", { class: "session-role", title: name }, role),
+  put(root, needed ? [h("span", { class: "session-who", title: `Signed in as ${name}, with the role ${role}` },
+    foreign(name), h("span", { class: "session-role" }, role)),
     h("button", { class: "button small leave", type: "button", "aria-label": "Sign out", title: `Sign out ${name}`,
       on: { click: () => leave().catch(() => location.assign("/login")) } },
     icon("out"), h("span", {}, "Sign out"))] : null);

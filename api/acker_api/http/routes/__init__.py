@@ -13,6 +13,8 @@ from acker_api.http.routes import (
     metrics,
     namespaces,
     outcomes,
+    overview,
+    search,
     session,
     trees,
 )
@@ -22,7 +24,8 @@ from acker_api.http.routes.paths import V1
 def install(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
     """Add all routes."""
     v1 = APIRouter(prefix=V1)
-    for part in (session, namespaces, history, trees, blocks, outcomes, events, audit):
+    parts = (session, namespaces, overview, history, trees, blocks, outcomes, search, events, audit)
+    for part in parts:
         v1.include_router(part.router)
     app.include_router(health.router)
     app.include_router(dashboard.router)

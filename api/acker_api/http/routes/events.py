@@ -1,8 +1,11 @@
 """Live state and verdicts, as server-sent events."""
 
+import asyncio
+from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import StringConstraints
 from starlette.datastructures import Headers
 
 from acker_api.auth.limits import address_of
@@ -11,8 +14,12 @@ from acker_api.http.access import refusal, require
 from acker_api.http.routes.answers import answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Services, Shared
+from acker_api.live.board import Listener
+from acker_api.live.several import Several
 from acker_api.live.stream import EventStream
 from acker_api.live.wire import frame
+from acker_api.problems import Problem, of_error
+from acker_redis.errors import NamespaceNotFoundError
 
 router = APIRouter(tags=["events"])
 
@@ -25,6 +32,17 @@ Last = Annotated[
         max_length=64,
     ),
 ]
+
+MOST = 32
+"""Maximum number of namespaces of one stream."""
+Part = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}(@[0-9A-Za-z-]{1,64})?$", max_length=130)
+]
+"""A namespace, and the id of the last event that was received of it."""
+_PARTS = (
+    "Also stream the events of this namespace: its name, or `NAME@ID` after that event. "
+    "May be given several times"
+)
 
 
 def _stream(example: bytes) -> dict[int | str, dict[str, Any]]:
@@ -61,20 +79,76 @@ async def follow_namespace(
     response_class=EventStream,
     responses={**_stream(_LIST), **answers(401, 403, 422, 503)},
 )
-async def follow_namespaces(services: Shared, who: Viewer, request: Request) -> EventStream:
-    """Stream the state of all namespaces that the token may see: `namespaces`, or `problem`."""
-    return await _follow(services, who, None, request, None)
+async def follow_namespaces(
+    services: Shared,
+    who: Viewer,
+    request: Request,
+    namespace: Annotated[list[Part] | None, Query(description=_PARTS, max_length=MOST)] = None,
+    overview: Annotated[bool, Query(description="Send the state of all namespaces")] = True,
+) -> EventStream:
+    """Stream the health of all namespaces that the token may see: `namespaces`, or `problem`.
+
+    `namespaces` has the data of `GET /overview`. With `namespace`, the stream also has the events
+    of these namespaces, each with its name after the kind: `status orders`. So a browser needs one
+    connection for all of its windows. `problem orders` reports a namespace that does not exist, or
+    that the token may not see.
+    """
+    wanted = dict.fromkeys([*([(None, None)] if overview else []), *map(_part, namespace or ())])
+    live, client = services.live, _client(services, who, request)
+    parts: list[tuple[str | None, Listener]] = []
+    refused: list[tuple[str, Problem]] = []
+
+    async def listen(name: str | None, last: str | None) -> None:
+        try:
+            if name is not None and (problem := refusal(who, Role.VIEWER, name)):
+                raise problem
+            parts.append((name, await live.listen(name, who, client, last)))
+        except NamespaceNotFoundError as error:
+            refused.append((name or "", of_error(error)))
+        except Problem as problem:
+            if name is None or problem.status != HTTPStatus.FORBIDDEN:
+                raise
+            refused.append((name, problem))
+
+    listening = await asyncio.gather(*(listen(*each) for each in wanted), return_exceptions=True)
+    several = Several(parts, refused)
+
+    def leave() -> None:
+        several.leave()
+        for _, listener in parts:
+            live.leave(listener)
+
+    if failed := [error for error in listening if error]:
+        leave()
+        raise failed[0]
+
+    def still() -> bool:
+        now = services.identity.of(request.headers)
+        names = [name for name, _ in parts] or [None]
+        return not any(refusal(now, Role.VIEWER, name) for name in names)
+
+    return EventStream(several, leave, still)
+
+
+def _part(text: str) -> tuple[str, str | None]:
+    name, _, last = text.partition("@")
+    return name, last or None
+
+
+def _client(services: Services, who: Who, request: Request) -> str:
+    """Return the client by which streams are counted."""
+    by_address = services.identity.tokens.open
+    return f"address {address_of(request.scope.get('client'))}" if by_address else who.name
 
 
 async def _follow(
-    services: Services, who: Who, namespace: str | None, request: Request, last: str | None
+    services: Services, who: Who, namespace: str, request: Request, last: str | None
 ) -> EventStream:
     headers: Headers = request.headers
 
     def still() -> bool:
         return refusal(services.identity.of(headers), Role.VIEWER, namespace) is None
 
-    by_address = services.identity.tokens.open
-    client = f"address {address_of(request.scope.get('client'))}" if by_address else who.name
+    client = _client(services, who, request)
     listener = await services.live.listen(namespace, who, client, last)
-    return EventStream(listener, services.live.leave, still)
+    return EventStream(listener, lambda: services.live.leave(listener), still)

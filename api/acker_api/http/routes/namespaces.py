@@ -15,7 +15,7 @@ from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
 from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
 from acker_api.shapes.trees import WaitingTrees
-from acker_redis.flows.waits import MAX_SAMPLE
+from acker_redis.flows.waits import MAX_SAMPLE, read_waits
 from acker_redis.protocol.keys import DOTS, RESERVED
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
@@ -132,10 +132,13 @@ async def get_waits(
     """Return on which edges pending trees wait now, and for how long, from a sample of them.
 
     The sample has about as many trees of each bucket, and of up to 16 shards. Of blocks, it has
-    some trees of a few.
+    some trees of a few. `expired` counts the expired trees by edge since the process that answers
+    first read the namespace, for a day at most.
     """
-    acker = services.reader.acker(namespace)
-    return WaitingTrees.of(await services.reader.read(lambda: acker.waits(sample)))
+    status = await services.reader.status(namespace)
+    flows = services.reader.acker(namespace).flows
+    waits = await services.reader.drive(read_waits(flows, status, sample))
+    return WaitingTrees.of(waits, services.reader.expired.note(status))
 
 
 @router.patch("/{namespace}/config", responses=answers(*ACTS))

@@ -58,16 +58,19 @@ async def list_trees(
     min_age_ms: Annotated[int, Query(description="Minimum age", ge=0, le=10**15)] = 0,
     state: Annotated[State | None, Query(description="Only loose trees in this state")] = None,
     kind: Annotated[Kind | None, Query(description="Only loose trees, or only blocks")] = None,
+    tracked: Annotated[
+        bool, Query(description="Leave out records of late or early rows, which no source tracked")
+    ] = False,
 ) -> Trees:
     """List pending trees, the oldest of each shard first.
 
     An answer takes a bounded number of short calls. It may hold somewhat more than `limit`, because
-    a small bucket is returned whole, and less. `bucket`, `min_age_ms`, `state` and `kind` filter a
-    page after it was read, so few entries or none may be left; `next` continues. A full pagination
-    returns every tree that stays pending for the whole scan, some perhaps twice.
+    a small bucket is returned whole, and less. `bucket`, `min_age_ms`, `state`, `kind` and
+    `tracked` filter a page after it was read, so few entries or none may be left; `next` continues.
+    A full pagination returns every tree that stays pending for the whole scan, some perhaps twice.
     """
     acker = services.reader.acker(namespace)
-    meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
+    meant = Filter(source_id, task, bucket, min_age_ms, state, kind, tracked)
     at = PageCursor.parse(cursor) if cursor else None
     found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
     edges = (await services.reader.read(acker.config)).edges
@@ -80,7 +83,7 @@ async def list_trees(
         scan=Scan(
             looked=found.looked,
             unreadable=found.unreadable,
-            cost=SCANNED if source_id or task or meant.afterwards else PAGED,
+            cost=SCANNED if source_id or task or tracked or meant.afterwards else PAGED,
         ),
     )
 

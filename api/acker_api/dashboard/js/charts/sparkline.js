@@ -14,14 +14,22 @@ export class Sparkline {
     }, this.area, this.line);
   }
 
-  /** @param {number[]} values */
+  /** @param {(number | null)[]} values null is a gap, which no line bridges */
   set(values) {
-    const most = Math.max(1, ...values);
+    const most = Math.max(1, ...values.map((value) => value ?? 0));
     const step = WIDTH / Math.max(1, values.length - 1);
-    const points = (values.length === 1 ? [values[0], values[0]] : values).map((value, at) =>
-      `${(values.length === 1 ? at * WIDTH : at * step).toFixed(1)} ${(HEIGHT - 2 - value / most * (HEIGHT - 5)).toFixed(1)}`);
-    const path = points.length ? `M ${points.join(" L ")}` : "";
-    this.line.setAttribute("d", path);
-    this.area.setAttribute("d", path ? `${path} L ${WIDTH} ${HEIGHT} L 0 ${HEIGHT} Z` : "");
+    /** @type {[number, number][][]} */
+    const parts = [[]];
+    values.forEach((value, at) => {
+      if (value === null) parts.push([]);
+      else parts[parts.length - 1].push([at * step, HEIGHT - 2 - value / most * (HEIGHT - 5)]);
+    });
+    if (values.length === 1 && parts[0].length) parts[0].push([WIDTH, parts[0][0][1]]);
+    const drawn = parts.filter((part) => part.length).map((part) => ({
+      path: `M ${part.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join(" L ")}`,
+      from: part[0][0].toFixed(1), to: part[part.length - 1][0].toFixed(1),
+    }));
+    this.line.setAttribute("d", drawn.map(({ path }) => path).join(" "));
+    this.area.setAttribute("d", drawn.map(({ path, from, to }) => `${path} L ${to} ${HEIGHT} L ${from} ${HEIGHT} Z`).join(" "));
   }
 }

@@ -11,10 +11,13 @@ export class ApiError extends Error {
    *   errors?: {where: string, what: string}[]}} problem
    */
   constructor(status, problem) {
-    super(problem.detail || problem.title || `the service answered ${status}`);
+    const code = (problem.type || "").replace("urn:acker-redis:problem:", "");
+    // The reason of an outage names sockets; the log of the service has it.
+    super((code === "redis-unavailable" ? "Redis does not answer the service" : problem.detail) || problem.title
+      || `the service answered ${status}`);
     this.status = status;
     this.title = problem.title || (status ? `Status ${status}` : "The service does not answer");
-    this.code = (problem.type || "").replace("urn:acker-redis:problem:", "");
+    this.code = code;
     this.errors = problem.errors || [];
   }
 
@@ -26,6 +29,16 @@ export class ApiError extends Error {
   /** The service answers, but Redis does not. */
   get redisAway() {
     return this.code === "redis-unavailable";
+  }
+
+  /** The answer fails because a server is unavailable, which the banner reports. */
+  get away() {
+    return this.serviceAway || this.redisAway;
+  }
+
+  /** The token does not allow it. */
+  get forbidden() {
+    return this.status === 403;
   }
 
   /** The service has no such route: it is older than this page. */

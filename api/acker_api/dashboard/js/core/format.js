@@ -72,6 +72,12 @@ export function moment(ms) {
   return today ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
 }
 
+/** @param {number} ms a point in time with its date: "23 Nov 2026 14:03:09" */
+export function date(ms) {
+  const at = new Date(ms);
+  return `${day.format(at)} ${at.getFullYear()} ${clock.format(at)}`;
+}
+
 /**
  * @param {number} amount
  * @param {string} one

@@ -6,9 +6,11 @@
  *     #/ns/orders                         one namespace, live
  *     #/ns/orders/trees?state=failed      its trees, filtered
  *     #/ns/orders/trees/4711              one tree
- *     #/ns/orders/blocks/815              the first tree of a block
+ *     #/ns/orders/blocks/815              one block
  *     #/ns/orders/config                  its configuration
  *     #/audit                             the audit log
+ *     #/search?q=order-17&ns=orders       a search, of one namespace or of all
+ *     #/runbook/rotator                   what a finding means, and what to do
  */
 
 /** @typedef {{parts: string[], query: Record<string, string>}} Place */

@@ -1,10 +1,10 @@
 /**
- * Server-sent events of one address, while the page is visible. If none arrive for a while, the owner
- * polls the service instead.
+ * Events of a namespace, or of the list of all, while the page is visible. If none arrive for a while,
+ * the owner polls the service instead.
  */
 
-import { address } from "../core/api.js";
 import { mode } from "../core/connection.js";
+import { stream } from "./stream.js";
 
 /** Events arrive every second; after this silence the owner polls. */
 const SILENCE_MS = 1500;
@@ -15,22 +15,26 @@ const AGAIN_MS = 30_000;
 
 export class Events {
   /**
-   * @param {string} path
+   * @param {string} namespace "" for the list of all
    * @param {import("../core/scope.js").Scope} scope the events end with the scope
    * @param {Record<string, (data: any) => void>} handlers by name of the event; a handler calls `heard`
    *   if its event makes a poll unnecessary
    * @param {() => void} [broke] called when the stream breaks
    */
-  constructor(path, scope, handlers, broke) {
-    this.path = path;
+  constructor(namespace, scope, handlers, broke) {
+    this.namespace = namespace;
     this.scope = scope;
     this.handlers = handlers;
     this.broke = broke;
     this.heardAt = 0;
-    /** @type {EventSource | null} */
+    /** Maximum time until the next event, in ms. */
+    this.silence = SILENCE_MS;
+    /** @type {{close: () => void} | null} */
     this.source = null;
     const shown = () => document.hidden ? this.#mute() : this.#listen();
     scope.on(document, "visibilitychange", shown);
+    scope.on(window, "pagehide", () => this.#mute());
+    scope.on(window, "pageshow", shown);
     scope.end(() => {
       this.#mute();
       mode.set("");
@@ -38,9 +42,10 @@ export class Events {
     shown();
   }
 
-  /** Note that the figures are current. */
-  heard() {
+  /** Note that the figures are current. @param {number} [every] time between two events, if longer than usual */
+  heard(every = 0) {
     this.heardAt = Date.now();
+    this.silence = Math.max(SILENCE_MS, 1.5 * every);
   }
 
   /** Whether the stream is open. */
@@ -50,32 +55,31 @@ export class Events {
 
   /** Whether events arrive in time. */
   get live() {
-    return Date.now() - this.heardAt < SILENCE_MS;
+    return Date.now() - this.heardAt < this.silence;
   }
 
   /** Whether events arrived recently, perhaps late. */
   get recent() {
-    return this.open && Date.now() - this.heardAt < STILL_MS;
+    return this.open && Date.now() - this.heardAt < Math.max(STILL_MS, 2 * this.silence);
   }
 
   #listen() {
     if (this.source || this.scope.over || document.hidden) return;
-    const source = new EventSource(address(this.path));
-    this.source = source;
-    for (const [name, take] of Object.entries(this.handlers)) {
-      source.addEventListener(name, (message) => {
+    const source = stream(this.namespace, {
+      take: (kind, data) => {
         try {
-          take(JSON.parse(message.data));
+          this.handlers[kind]?.(JSON.parse(data));
         } catch (error) {
           console.error(error);
         }
-      });
-    }
-    source.onerror = () => {
-      this.heardAt = 0;
-      this.broke?.();
-      if (source.readyState === EventSource.CLOSED) this.#refused();
-    };
+      },
+      broke: (refused) => {
+        this.heardAt = 0;
+        this.broke?.();
+        if (refused) this.#refused();
+      },
+    });
+    this.source = source;
   }
 
   /** Try again later: the service has no events, or refuses them now. */

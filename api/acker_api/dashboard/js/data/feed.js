@@ -75,7 +75,7 @@ export class Feed {
     this.verdictsAt = 0;
     this.counted = -2;
 
-    this.events = new Events(inNamespace(namespace, "events"), scope, this.#handlers(), () => {
+    this.events = new Events(namespace, scope, this.#handlers(), () => {
       if (connection.value.state === "ok" || connection.value.state === "starting") void this.ask();
     });
     scope.repeat(() => this.#round());
@@ -111,6 +111,7 @@ export class Feed {
   #fail(error) {
     const known = error instanceof ApiError ? error : new ApiError(500, { detail: String(error) });
     failed(known);
+    this.history.interrupt();
     this.error.tell(known);
   }
 

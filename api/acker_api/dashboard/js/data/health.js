@@ -1,5 +1,7 @@
 /** The findings of the service about a namespace, as the page shows them. It judges nothing itself. Pure. */
 
+import { moment } from "../core/format.js";
+
 /** @typedef {import("./types.js").Status} Status */
 /** @typedef {"ok" | "high" | "over"} Level */
 
@@ -72,6 +74,54 @@ export function rotator({ rotator: state }) {
 export function worst(found) {
   if (found.some((each) => each.level === "over")) return "over";
   return found.length ? "high" : "ok";
+}
+
+/** The order of the overview. @type {Record<Level, number>} */
+export const RANK = { over: 0, high: 1, ok: 2 };
+const WORDS = { ok: "Healthy", high: "Warning", over: "Error" };
+
+/**
+ * Return the level of a namespace of the overview: of its findings, or of the fact that it has none.
+ *
+ * @param {import("./overview.js").Row} row
+ * @returns {Level}
+ */
+export function stateOf({ told, error, gone }) {
+  return error || gone || !told ? "over" : told.level === "ok" ? "ok" : LEVELS[told.level];
+}
+
+/**
+ * Return the level and the word of its chip. A reshard is shown if there is no other problem.
+ *
+ * @param {import("./overview.js").Row} row
+ * @param {boolean} away the answers have stopped
+ * @returns {{level: Level | "plain" | "info", word: string}}
+ */
+export function wordOf(row, away) {
+  if (away) return { level: "plain", word: "Unknown" };
+  if (row.gone) return { level: "over", word: "Gone" };
+  if (row.error) return { level: "over", word: "Unreadable" };
+  const found = row.told?.findings || [];
+  if (found.length && found.every(({ id }) => id === "reshard")) return { level: "info", word: "Resharding" };
+  const level = stateOf(row);
+  return { level, word: WORDS[level] };
+}
+
+/**
+ * Return the worst problem in a few words; "" if there is none.
+ *
+ * @param {import("./overview.js").Row} row
+ */
+export function troubleOf({ told, error, gone }) {
+  if (gone) return goneSince(gone);
+  // The page of the namespace has the details: a text of another program does not belong here.
+  if (error) return error.title;
+  return told?.findings[0]?.headline || "";
+}
+
+/** Return why a namespace may be gone. @param {number} ms when it was found to be gone */
+export function goneSince(ms) {
+  return `Gone since ${moment(ms)}; Redis lost data, or it was dropped`;
 }
 
 /**

@@ -24,6 +24,7 @@ const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict
  * @property {number} t Redis's clock, ms
  * @property {number[]} buckets pending per bucket, the newest first
  * @property {Record<string, number>} counters
+ * @property {boolean} [after] an outage came before it: no line and no rate bridges it
  */
 
 export class History {
@@ -34,6 +35,7 @@ export class History {
     /** @type {Sample[]} */
     this.samples = found.samples;
     this.latencies = new Latencies(found.latencies);
+    this.broken = false;
     /** The start of each problem, by key. @type {Map<string, Since>} */
     this.wrong = new Map(found.wrong);
   }
@@ -49,9 +51,15 @@ export class History {
       this.wrong.clear();
     }
     const counters = Object.fromEntries(COUNTERS.map((name) => [name, status.counters[name] || 0]));
-    this.samples.push({ t, buckets: [...status.pending_by_bucket], counters });
+    this.samples.push({ t, buckets: [...status.pending_by_bucket], counters, ...(this.broken ? { after: true } : {}) });
+    this.broken = false;
     if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
     if (status.latency) this.latencies.add(t, status.latency);
+  }
+
+  /** Note that readings have failed: the next one begins a new line. */
+  interrupt() {
+    this.broken = true;
   }
 
   /**
@@ -77,8 +85,7 @@ export class History {
     const now = this.samples[at];
     if (!now) return null;
     let from = at;
-    while (from > 0 && now.t - this.samples[from].t < WINDOW_MS
-      && this.samples[from].t - this.samples[from - 1].t <= GAP_MS) from -= 1;
+    while (from > 0 && now.t - this.samples[from].t < WINDOW_MS && !apart(this.samples[from - 1], this.samples[from])) from -= 1;
     const before = this.samples[from];
     const seconds = (now.t - before.t) / 1000;
     if (seconds <= 0) return null;
@@ -94,6 +101,11 @@ export class History {
       // Storage is full or off: the charts start empty after a reload.
     }
   }
+}
+
+/** Return whether the values between two samples are unknown. */
+function apart(before, now) {
+  return Boolean(now.after) || now.t - before.t > GAP_MS;
 }
 
 function started(before, now) {

@@ -94,6 +94,8 @@
  * @property {number} sampled
  * @property {number} pending
  * @property {{edge: string, trees: number, idle_ms: number, max_idle_ms: number}[]} edges
+ * @property {Record<string, number>} [expired] expired trees by edge since then
+ * @property {number} [expired_since_ms]
  *
  * @typedef {object} Finding
  * @property {string} id the check
@@ -101,6 +103,22 @@
  * @property {string} headline the problem, in a few words
  * @property {string} detail
  * @property {string} fix
+ *
+ * @typedef {object} Health a namespace of the overview
+ * @property {string} name
+ * @property {boolean} up it can be read
+ * @property {"error" | "warning" | "ok"} level
+ * @property {any} [problem] why it cannot be read
+ * @property {Finding[]} findings
+ * @property {number} open
+ * @property {number} pending
+ * @property {number} untaken
+ * @property {number | null} oldest_ms
+ * @property {"on_time" | "late" | "away" | "unknown"} rotator
+ * @property {"ok" | "high" | "over"} high_water
+ * @property {number} high_water_ratio
+ * @property {Record<string, number>} counters
+ * @property {number} now_ms
  *
  * @typedef {object} Status
  * @property {string} namespace

@@ -27,13 +27,13 @@ export function timePanels(feed, scope) {
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
   const csv = h("a", { class: "button small", download: "", href: past.csv, "aria-label": "History as CSV" }, "CSV");
-  const left = new Panel({ title: "Pending by bucket", note: "With each tick a tree moves down a bucket; it expires from the last",
+  const left = new Panel({ title: "Pending by bucket", fold: "all", note: "With each tick a tree moves down a bucket; it expires from the last",
     tools: [spans(RANGES, past.range, (chosen) => {
       past.choose(chosen);
       csv.setAttribute("href", past.csv);
       draw();
     }), csv] });
-  const right = new Panel({ title: "Verdicts per second", note: "With tracked trees; nacks have a separate scale" });
+  const right = new Panel({ title: "Verdicts per second", fold: "all", note: "With tracked trees; nacks have a separate scale" });
   const marked = h("ul", { class: "happenings", role: "list", "aria-label": "Marked in the charts" });
   const missing = h("p", { class: "quiet hint", role: "status" });
   put(left.body, h("div", { class: "plot-space" }));
@@ -88,7 +88,7 @@ function marks(status) {
 export function gaugePanel(feed, scope) {
   const gauge = new Gauge();
   const words = h("p", { class: "gauge-note" }, " ");
-  const panel = new Panel({ title: "High-water mark", note: "Of the fullest shard", kind: "center" });
+  const panel = new Panel({ title: "High-water mark", fold: "all", note: "Of the fullest shard", kind: "center" });
   put(panel.body, gauge.root, words);
   panel.follow(scope, feed.status, (status) => {
     gauge.set(status);
@@ -105,7 +105,7 @@ export function gaugePanel(feed, scope) {
  */
 export function shardsPanel(feed, scope) {
   const heat = new Heat();
-  const panel = new Panel({ title: "Shards", note: "A stronger colour means a fuller shard" });
+  const panel = new Panel({ title: "Shards", fold: "all", note: "A stronger colour means a fuller shard" });
   put(panel.body, skeleton(2));
   panel.follow(scope, feed.status, (status) => {
     heat.set(status);

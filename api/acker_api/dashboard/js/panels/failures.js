@@ -1,13 +1,14 @@
 /** Recent failures, grouped by reason. */
 
-import { foreign, h, put } from "../core/dom.js";
+import { h, put } from "../core/dom.js";
 import { ago, count } from "../core/format.js";
+import { idText } from "../ui/ids.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
-import { verdictChip, why } from "../ui/trees.js";
+import { verdictChip, verdictHref, why } from "../ui/trees.js";
 
-const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide" }, { title: "Last source id" },
-  { title: "Seen", kind: "number" }, { title: "Last", kind: "number" }];
+const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide bare" }, { title: "Last source id", kind: "id-cell" },
+  { title: "Seen", kind: "number seen" }, { title: "Last", kind: "number minor" }];
 const SHOWN = 8;
 
 /**
@@ -16,7 +17,7 @@ const SHOWN = 8;
  */
 export function failuresPanel(feed, scope) {
   const panel = new Panel({
-    title: "Recent failures", kind: "list",
+    title: "Recent failures", fold: "rows", kind: "list failures",
     note: "Verdicts since this page was opened, and untaken ones",
   });
   const { root, body } = table("Recent failures, by reason", COLUMNS, { kind: "stack" });
@@ -39,7 +40,7 @@ export function failuresPanel(feed, scope) {
     }
     const now = status.shards[0].now_ms;
     put(body, groups.slice(0, SHOWN).map((group) => row(COLUMNS, [
-      verdictChip(group.last), why(group), foreign(group.last.source_id), count(group.count),
+      verdictChip(group.last), why(group), h("a", { class: "tree-link", href: verdictHref(feed.namespace, group.last) }, idText(group.last.source_id)), count(group.count),
       h("span", { class: "number" }, ago(now - group.last.at_ms))])));
     if (root.parentNode !== panel.body) put(panel.body, root);
   };

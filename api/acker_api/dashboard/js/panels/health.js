@@ -16,7 +16,7 @@ const SHOWN = 50;
  * @param {import("../core/scope.js").Scope} scope
  */
 export function rotatorPanel(feed, scope) {
-  const panel = new Panel({ title: "Rotator", kind: "rotator" });
+  const panel = new Panel({ title: "Rotator", fold: "all", kind: "rotator" });
   const state = h("div", { class: "rotator-state" });
   const names = ["Last tick", "Next tick", "Last tick late by", "Tick interval", "Maximum lifetime", "To drain"];
   const values = names.map(() => h("dd", { class: "number" }, "–"));
@@ -55,7 +55,7 @@ const COLUMNS = [{ title: "Source" }, { title: "Waiting", kind: "number" }, { ti
  * @param {import("../core/scope.js").Scope} scope
  */
 export function backlogPanel(feed, scope) {
-  const panel = new Panel({ title: "Untaken verdicts", note: "By source" });
+  const panel = new Panel({ title: "Untaken verdicts", fold: "all", note: "By source" });
   const { root, body } = table("Untaken verdicts, by source", COLUMNS);
   const load = async (signal) => {
     try {

@@ -25,7 +25,7 @@ export function latencyPanel(feed, scope) {
       draw();
     } } }, text));
   const choice = h("div", { class: "segments", role: "group", "aria-label": "Trees counted" }, buttons);
-  const panel = new Panel({ title: "Complete latency", note: "From a tree's first row to its ack", tools: [choice] });
+  const panel = new Panel({ title: "Complete latency", fold: "all", note: "From a tree's first row to its ack", tools: [choice] });
   put(panel.body, skeleton(5));
   let timer = 0;
 

@@ -6,10 +6,10 @@ import { count } from "../core/format.js";
 import { href } from "../core/router.js";
 import { age, empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
-import { stateChip, treeLink } from "../ui/trees.js";
+import { lateSwitch, stateChip, treeLink } from "../ui/trees.js";
 import { foreign, h } from "../core/dom.js";
 
-const COLUMNS = [{ title: "Source id" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" }];
+const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Source", kind: "minor" }, { title: "State" }, { title: "Age", kind: "number" }];
 const LOOK = 100;
 const SHOWN = 8;
 const EVERY_MS = 4000;
@@ -20,24 +20,28 @@ const EVERY_MS = 4000;
  */
 export function oldestPanel(feed, scope) {
   const { namespace } = feed;
+  const late = lateSwitch(() => void reload());
   const panel = new Panel({
-    title: "Oldest trees", note: "Stuck trees show here first", kind: "list",
-    tools: [h("a", { class: "button small", href: href(["ns", namespace, "trees"]) }, "All trees")],
+    title: "Oldest trees", fold: "rows", note: "Stuck trees show here first", kind: "list",
+    tools: [late.root, h("a", { class: "button small", href: href(["ns", namespace, "trees"]) }, "All trees")],
   });
   const { root, body } = table("Oldest trees of a sample", COLUMNS);
   put(panel.body, skeleton(5));
-  panel.load(scope, {
+  const reload = panel.load(scope, {
     every: EVERY_MS,
     offline: "This service does not list trees.",
-    load: (signal) => get(inNamespace(namespace, "trees"), { query: { limit: LOOK, kind: "tree" }, signal }),
+    load: (signal) => get(inNamespace(namespace, "trees"),
+      { query: { limit: LOOK, kind: "tree", tracked: late.shown ? "" : true }, signal }),
     draw: (found) => {
       const trees = new Map(found.trees.map((tree) => [tree.anchor, tree]));
       const first = feed.status.value?.oldest?.tree;
-      if (first) trees.set(first.anchor, first);
+      if (first && (late.shown || first.state !== "untracked")) trees.set(first.anchor, first);
       if (!trees.size) {
         panel.setNote("Stuck trees show here first");
-        put(panel.body, found.next || feed.status.value?.pending
+        put(panel.body, found.next || feed.status.value?.open
           ? empty("inbox", "Nothing in the sample", "The pending trees are elsewhere: see all trees.")
+          : feed.status.value?.pending
+            ? empty("check", "No tracked tree is pending", "The records left are of late or early rows.")
           : empty("check", "Nothing is pending", "Every tree has its verdict."));
         return;
       }

@@ -2,11 +2,12 @@
 
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { count, moment, plural } from "../core/format.js";
+import { idText } from "../ui/ids.js";
 import { age, empty, Panel } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
-import { verdictChip, why } from "../ui/trees.js";
+import { verdictChip, verdictHref, why } from "../ui/trees.js";
 
-const COLUMNS = [{ title: "Time", kind: "time minor" }, { title: "Verdict" }, { title: "Source id" }, { title: "Source", kind: "minor" },
+const COLUMNS = [{ title: "Time", kind: "time minor" }, { title: "Verdict" }, { title: "Source id", kind: "id-cell" }, { title: "Source", kind: "minor" },
   { title: "After", kind: "number" }, { title: "Why" }];
 const SHOWN = 60;
 const DRAW_MS = 300;
@@ -38,7 +39,7 @@ export function verdictsPanel(feed, scope) {
       text = search.value.toLowerCase();
       drawList();
     } } });
-  const panel = new Panel({ title: "Verdicts", note: "As they arrive", kind: "verdicts list", tools: [search, select, pause] });
+  const panel = new Panel({ title: "Verdicts", fold: "all", note: "As they arrive", kind: "verdicts list", tools: [search, select, pause] });
   const { root, body } = table("Verdicts, the latest first", COLUMNS, { kind: "tall" });
   const nothing = h("div");
   put(panel.body, nothing, root);
@@ -52,7 +53,7 @@ export function verdictsPanel(feed, scope) {
         .slice(0, SHOWN);
       put(body, shown.map((each) => row(COLUMNS, [
         h("span", { class: "number quiet" }, moment(each.at_ms)), verdictChip(each),
-        h("span", {}, foreign(each.source_id),
+        h("span", {}, h("a", { class: "tree-link", href: verdictHref(feed.namespace, each) }, idText(each.source_id)),
           each.slot === null || each.slot === undefined ? null : h("span", { class: "quiet" }, ` #${each.slot}`),
           (each.count ?? 1) > 1 ? h("span", { class: "quiet" }, ` ${count(each.count)} trees`) : null),
         foreign(each.task), age(each.age_ms), why(each)])));

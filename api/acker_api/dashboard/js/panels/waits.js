@@ -2,15 +2,15 @@
 
 import { foreign, h, put } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
-import { count, duration, percent } from "../core/format.js";
+import { count, duration, moment, percent } from "../core/format.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 
 const COLUMNS = [{ title: "Edge" }, { title: "Waiting trees", kind: "wide bar-cell" }, { title: "Last row, median", kind: "number" },
-  { title: "The longest", kind: "number" }, { title: "Expired", kind: "number" }];
+  { title: "The longest", kind: "number minor" }, { title: "Expired lately", kind: "number" }, { title: "Since creation", kind: "number minor" }];
 const SAMPLE = 1000;
 const EVERY_MS = 4000;
-const WORDS = "Trees with an odd number of messages outstanding on an edge; two on one edge do not show";
+const WORDS = "Trees with an odd number of messages outstanding there; two on one edge do not show";
 
 /**
  * Return a place for the panel. The panel appears once the status has shown that there are edges.
@@ -36,7 +36,7 @@ export function waitsPanel(feed, scope) {
  * @param {number} lines
  */
 function panelOf(feed, scope, lines) {
-  const panel = new Panel({ title: "Where trees wait", note: WORDS });
+  const panel = new Panel({ title: "Where trees wait", note: WORDS, kind: "by-edge" });
   const { root, body } = table("Sampled trees, by edge", COLUMNS, { kind: "stack" });
   put(panel.body, skeleton(lines));
   panel.load(scope, {
@@ -47,6 +47,7 @@ function panelOf(feed, scope, lines) {
       const status = feed.status.value;
       if (!status) return;
       panel.setTitle(`Where trees wait (sample of ${count(found.sampled)})`);
+      panel.setNote(`${WORDS}. ${expiredWords(found)}`);
       const odd = status.odd || {};
       const shown = linesOf(found, status.config.edges || []).filter(({ edge, trees }) => edge || trees || odd[edge]);
       if (!found.sampled && !shown.some(({ edge }) => odd[edge])) {
@@ -57,7 +58,8 @@ function panelOf(feed, scope, lines) {
       }
       put(body, shown.map(({ edge, trees, idle_ms, max_idle_ms }) => row(COLUMNS, [
         edge ? foreign(edge) : h("span", { class: "quiet" }, "no named edge"), bar(trees, found.sampled),
-        trees ? duration(idle_ms) : "–", trees ? duration(max_idle_ms) : "–", count(odd[edge] || 0)])));
+        trees ? duration(idle_ms) : "–", trees ? duration(max_idle_ms) : "–", 
+        found.expired ? count(found.expired[edge] || 0) : "–", count(odd[edge] || 0)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
     },
   });
@@ -74,6 +76,17 @@ function panelOf(feed, scope, lines) {
 export function linesOf(found, edges) {
   return [...edges, ""].map((edge) => found.edges.find((each) => each.edge === edge)
     || { edge, trees: 0, idle_ms: 0, max_idle_ms: 0 });
+}
+
+/**
+ * Return since when expired trees are counted: the service knows no more than it has watched.
+ *
+ * @param {import("../data/types.js").Waits} found
+ */
+export function expiredWords({ expired, expired_since_ms: since }) {
+  if (!expired || !since) return "This service does not count the trees that expired lately.";
+  const trees = Object.values(expired).reduce((sum, each) => sum + each, 0);
+  return `Expired lately: ${trees ? "" : "none "}since ${moment(since)}, when the service began to watch, or for a day`;
 }
 
 /** @param {number} trees @param {number} sampled */

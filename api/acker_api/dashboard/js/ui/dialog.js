@@ -65,10 +65,6 @@ export function ask({ title, text, confirm, danger = false, field, more = [], ty
       event.preventDefault();
       if (long) end();
     });
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(result);
-    });
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (busy || yes.disabled) return;
@@ -89,8 +85,61 @@ export function ask({ title, text, confirm, danger = false, field, more = [], ty
         put(trouble, error instanceof Error ? error.message : String(error));
       }
     });
-    dialog.showModal();
+    void open(dialog, () => {
+      if (busy && long) end();
+      return busy;
+    }).then(() => resolve(result));
     (field || typed ? input : no).focus();
+  });
+}
+
+/**
+ * Show a text until it is closed.
+ *
+ * @param {string} title
+ * @param {...any} content
+ */
+export async function sheet(title, ...content) {
+  const id = `dialog-${(numbers += 1)}`;
+  const close = h("button", { class: "button", type: "submit" }, "Close");
+  const dialog = h("dialog", { class: "dialog", "aria-labelledby": id },
+    h("form", { class: "dialog-form", method: "dialog" }, h("h2", { id }, title), ...content,
+      h("div", { class: "dialog-buttons" }, close)));
+  document.body.append(dialog);
+  const closed = open(dialog, () => false);
+  close.focus();
+  await closed;
+}
+
+/**
+ * Show a dialog, and remove it once it is closed. It has an entry of its own in the history, so that
+ * Back closes it and the page stays. Resolves when that entry has been left too: until then, a new
+ * address would be lost.
+ *
+ * @param {any} dialog
+ * @param {() => boolean} held whether it must stay open
+ * @returns {Promise<void>}
+ */
+function open(dialog, held) {
+  history.pushState({ dialog: true }, "");
+  dialog.showModal();
+  return new Promise((resolve) => {
+    let left = false;
+    const popped = () => {
+      if (held()) {
+        history.pushState({ dialog: true }, "");
+        return;
+      }
+      left = true;
+      window.removeEventListener("popstate", popped);
+      dialog.close();
+      dialog.remove();
+      resolve();
+    };
+    window.addEventListener("popstate", popped);
+    dialog.addEventListener("close", () => {
+      if (!left) history.back();
+    });
   });
 }
 

@@ -16,22 +16,38 @@ let numbers = 0;
  * @property {any[]} [tools] controls to the right of the title
  * @property {string} [kind] more classes
  * @property {number} [level] of the heading
+ * @property {"all" | "rows"} [fold] on a phone, only its title is shown until it is opened; or only the
+ *   first rows of its table
  */
 
 export class Panel {
   /** @param {PanelOptions} options */
-  constructor({ title, note, tools = [], kind = "", level = 2 }) {
+  constructor({ title, note, tools = [], kind = "", level = 2, fold }) {
     const id = `panel-${(numbers += 1)}`;
     this.heading = h(`h${level}`, { id }, title);
     this.note = h("p", { class: "panel-note" }, note);
     this.body = h("div", { class: "panel-body" });
     this.trouble = h("div", { class: "trouble", hidden: true });
-    this.root = h("section", { class: `panel ${kind}`, "aria-labelledby": id },
+    const body = `${id}-body`;
+    this.body.id = body;
+    const folded = fold && h("button", { class: "button small fold", type: "button", "aria-expanded": "false", "aria-controls": body,
+      "aria-describedby": id, on: { click: () => this.open(!this.root.classList.contains("opened")) } }, fold === "rows" ? "Show all" : "Show");
+    this.folds = [fold === "rows" ? "Show all" : "Show", fold === "rows" ? "Show fewer" : "Hide"];
+    this.fold = folded;
+    this.root = h("section", { class: `panel ${kind}${fold ? ` foldable fold-${fold}` : ""}`, "aria-labelledby": id },
       h("header", { class: "panel-head" },
         h("div", { class: "panel-title" },
           this.heading, note === undefined ? null : this.note),
+        folded,
         tools.length ? h("div", { class: "tools" }, tools) : null),
       this.trouble, this.body);
+  }
+
+  /** @param {boolean} opened whether a phone shows the whole panel */
+  open(opened) {
+    this.root.classList.toggle("opened", opened);
+    this.fold.setAttribute("aria-expanded", String(opened));
+    say(this.fold, this.folds[Number(opened)]);
   }
 
   /** @param {string} text */
@@ -49,8 +65,12 @@ export class Panel {
    * @param {() => void} [retry]
    */
   fail(error, retry) {
-    const text = error instanceof Error ? error.message : String(error);
-    const title = /** @type {any} */ (error)?.title || "This panel has failed";
+    const known = /** @type {any} */ (error);
+    const told = error instanceof Error ? error.message : String(error);
+    const title = known?.forbidden ? `Not permitted: ${told}` : known?.title || "This panel has failed";
+    const text = known?.forbidden ? title : told;
+    // During an outage the banner reports it, once for all panels.
+    this.trouble.classList.toggle("outage", Boolean(known?.away));
     const said = `${title} ${text}`;
     this.root.classList.add("failed");
     this.trouble.hidden = false;

@@ -1,5 +1,6 @@
 /** How trees and verdicts look, on all pages. */
 
+import { idText } from "./ids.js";
 import { chip } from "./panel.js";
 import { foreign, h } from "../core/dom.js";
 import { duration } from "../core/format.js";
@@ -11,7 +12,7 @@ const STATES = {
   open: ["info", "open"],
   failed: ["over", "failed"],
   complete: ["ok", "complete"],
-  untracked: ["high", "untracked"],
+  untracked: ["plain", "late or early"],
 };
 
 /** The meaning of each state. */
@@ -19,13 +20,42 @@ export const STATE_WORDS = {
   open: "Some of its messages are outstanding.",
   failed: "A bolt has failed it. Its source is notified when it tracks the tree, or was notified if it is in a block.",
   complete: "Complete, in a block with open trees: its ack is sent with its block.",
-  untracked: "Rows of it have arrived, but no source has tracked it yet.",
+  untracked: "Late rows of a tree that has its verdict, or early rows of a tree that its source is about to track.",
 };
+
+/** In place of the source id and the source of a record that no source has tracked. */
+export const UNTRACKED = "late or early rows";
 
 /** @param {Tree["state"]} state */
 export function stateChip(state) {
   const [level, word] = STATES[state] || ["plain", state];
   return chip(/** @type {any} */ (level), word);
+}
+
+/**
+ * Return a switch for records that no source has tracked; it is off at first.
+ *
+ * @param {() => void} turned
+ */
+export function lateSwitch(turned) {
+  const made = { shown: false, root: h("button", { class: "button small", type: "button", "aria-pressed": "false",
+    title: STATE_WORDS.untracked, on: { click: () => {
+      made.shown = !made.shown;
+      made.root.setAttribute("aria-pressed", String(made.shown));
+      turned();
+    } } }, "Late or early rows") };
+  return made;
+}
+
+/**
+ * Return the page of a verdict: of its tree, or of its block.
+ *
+ * @param {string} namespace
+ * @param {{anchor: string}} verdict of `ofBlock` the anchor is "block 815"
+ */
+export function verdictHref(namespace, { anchor }) {
+  const block = /^block ([0-9]+)$/.exec(anchor);
+  return href(["ns", namespace, block ? "blocks" : "trees", block ? block[1] : anchor]);
 }
 
 const VERDICTS = { ack: "ok", nack: "over", touch: "info" };
@@ -45,7 +75,7 @@ export function verdictChip({ verdict, reason }) {
  */
 export function treeLink(namespace, { anchor, source_id }) {
   return h("a", { class: "tree-link", href: href(["ns", namespace, "trees", anchor]) },
-    source_id ? foreign(source_id) : h("span", { class: "quiet" }, "not tracked yet"));
+    source_id ? idText(source_id) : h("span", { class: "quiet" }, UNTRACKED));
 }
 
 /**

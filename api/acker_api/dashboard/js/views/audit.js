@@ -3,7 +3,7 @@
 import { foreign, h, put } from "../core/dom.js";
 import { ApiError, get } from "../core/api.js";
 import { alive, failed } from "../core/connection.js";
-import { moment } from "../core/format.js";
+import { date } from "../core/format.js";
 import { href } from "../core/router.js";
 import { chip, empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
@@ -44,7 +44,7 @@ export function audit(scope, { query }) {
         return;
       }
       put(body, entries.map((each) => row(COLUMNS, [
-        h("span", { class: "number" }, moment(each.at_ms)), foreign(text(each.who)), text(each.action),
+        h("time", { class: "number", datetime: new Date(each.at_ms).toISOString() }, date(each.at_ms)), foreign(text(each.who)), text(each.action),
         each.namespace ? h("a", { href: href(["ns", each.namespace]) }, foreign(each.namespace)) : "",
         said(each.target), said(each.before), said(each.after),
         h("span", {}, result(text(each.result)), each.why ? h("small", {}, " ", foreign(each.why)) : null)])));

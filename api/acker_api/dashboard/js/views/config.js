@@ -4,6 +4,8 @@ import { h, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
 import { count, duration, plural } from "../core/format.js";
 import { go, href } from "../core/router.js";
+import { withTick } from "../data/lifetime.js";
+import { forget } from "../data/overview.js";
 import { may } from "../data/session.js";
 import { Panel, skeleton } from "../ui/panel.js";
 import { ask, toast } from "../ui/dialog.js";
@@ -91,12 +93,14 @@ export function config(scope, feed) {
       say(readable[at], value > 0 && !wrong(fields[at], value)
         ? (TIMES.includes(fields[at].name) ? duration(value) : shown(fields[at].name, value)) : "");
     });
+    const effect = h("output", { class: "effect", for: "config-tick_ms" });
     const changed = () => Object.fromEntries(inputs.filter((each) => number(each) !== found[each.name])
       .map((each) => [each.name, number(each)]));
     const made = h("form", { class: "config-form", novalidate: true, on: {
       input: () => {
         save.disabled = !Object.keys(changed()).length;
         say(trouble, "");
+        say(effect, tickWords(feed.status.value, changed().tick_ms).join(" "));
         read();
       },
       submit: async (event) => {
@@ -109,6 +113,7 @@ export function config(scope, feed) {
         }
         const words = Object.entries(wanted).map(([name, value]) =>
           `${fields.find((each) => each.name === name)?.label}: ${shown(name, found[name])} becomes ${shown(name, value)}.`);
+        words.push(...tickWords(feed.status.value, wanted.tick_ms));
         /** @type {any} */
         let now = found;
         const done = await ask({ title: "Change the configuration?", text: words, confirm: "Change it",
@@ -121,13 +126,30 @@ export function config(scope, feed) {
     } },
     fields.map(({ name, label, unit, hint }, at) => h("div", { class: "field" },
       h("label", { for: `config-${name}` }, label, h("span", { class: "quiet" }, ` ${unit}`)), h("div", { class: "readable" }, inputs[at], readable[at]),
-      h("small", { id: `hint-${name}` }, hint))),
+      h("small", { id: `hint-${name}` }, hint), name === "tick_ms" ? effect : null)),
     trouble, h("div", { class: "filter-buttons" }, save));
     read();
     return made;
   }
 
   return h("div", { class: "row halves" }, panel.root, danger(namespace, feed));
+}
+
+/**
+ * Return the effects of a shorter tick on pending trees; nothing for a longer one, or an invalid one.
+ *
+ * @param {import("../data/types.js").Status | null} status
+ * @param {number | undefined} tick ms
+ */
+export function tickWords(status, tick) {
+  if (!status || !tick || !Number.isSafeInteger(tick) || tick < 1 || tick >= status.config.tick_ms) return [];
+  const { now, then, due, pending } = withTick(status, tick);
+  const update = status.config.refresh === "update";
+  const span = ([least, most]) => `${duration(least)} to ${duration(most)}`;
+  return [`A tree then expires ${span(then)} after its ${update ? "last" : "first"} row; now it is ${span(now)}.`,
+    due ? `The next tick is then due at once: up to ${plural(due, "tree")} in the oldest bucket ${due === 1 ? "expires" : "expire"} with it.`
+      : "No tree expires at once.",
+    pending ? `Without ${update ? "further rows" : "acks"}, all ${plural(pending, "pending tree")} expire within ${duration(then[1])}.` : ""].filter(Boolean);
 }
 
 /** Return the number in an input, with or without thousands separators. */
@@ -155,7 +177,10 @@ function danger(namespace, feed) {
       text: ["Its pending trees, its untaken verdicts and its configuration are deleted. "
         + "Sources are not notified. This cannot be undone."],
       typed: namespace, confirm: "Drop it", danger: true,
-      act: async () => { await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`); } });
+      act: async () => {
+        await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`);
+        forget(namespace);
+      } });
     if (done === null) return;
     toast(`${namespace} was dropped`);
     go(href([]));

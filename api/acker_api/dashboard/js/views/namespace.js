@@ -5,11 +5,12 @@ import { connection } from "../core/connection.js";
 import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
-import { findings as findingsOf, inParts } from "../data/health.js";
+import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
 import { chip, empty } from "../ui/panel.js";
+import { block } from "./block.js";
 import { config } from "./config.js";
 import { live } from "./live.js";
-import { block, tree } from "./tree.js";
+import { tree } from "./tree.js";
 import { trees } from "./trees.js";
 
 const TABS = /** @type {[string, string][]} */ ([["", "Live"], ["trees", "Trees"], ["config", "Configuration"]]);
@@ -71,8 +72,9 @@ export function namespace(scope, place) {
   });
   feed.error.hear(scope, (error) => {
     if (scope.over) return;
+    if (error?.forbidden) return void refuse(error);
     // The connection reports the errors excluded here.
-    unknown = Boolean(error) && !error?.redisAway && !error?.serviceAway && error?.code !== "namespace-not-found";
+    unknown = Boolean(error) && !error?.away && error?.code !== "namespace-not-found";
     if (unknown) {
       said = "";
       say(alarms, `State unknown: ${error?.title}`);
@@ -83,22 +85,23 @@ export function namespace(scope, place) {
     }
     root.classList.toggle("stale", unknown || away(connection.value.state));
     if (error?.code !== "namespace-not-found") return;
+    if (gone) return;
     gone = true;
     put(health, chip("over", "not found"));
-    put(content, empty("inbox", "No such namespace", error.message,
+    put(content, empty("inbox", "No such namespace", absence(feed),
       h("a", { class: "button", href: href([]) }, "All namespaces")));
   });
-  const turned = ({ state, since: began }) => {
+  const refuse = (error) => {
+    put(health);
+    put(content, empty("alert", "Not permitted", `${sentence(error.message)}`,
+      h("a", { class: "button", href: href([]) }, "All namespaces")));
+  };
+  const turned = ({ state }) => {
     root.classList.toggle("stale", unknown || away(state));
-    if (!away(state)) return;
+    if (!away(state) || gone) return;
     said = "";
-    const redis = state === "redis";
-    put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
-      h("strong", {}, `State unknown: ${redis ? "Redis" : "the service"} does not answer`),
-      h("span", { class: "finding-since number" }, `since ${moment(began)}`),
-      h("p", {}, feed.status.value ? `The figures below are older. ` : "", redis
-        ? ["Is Redis running and reachable? Until it answers, nothing is tracked, acked or reported. Check it:", " ", h("code", { class: "command" }, "redis-cli ping")]
-        : "Is acker-redis serve running, and is the network up? The pipeline continues without it."))));
+    // The banner says why.
+    put(health, h("div", { class: "finding plain" }, icon("clock"), h("div", { class: "finding-text" }, h("strong", {}, "State unknown"))));
   };
   connection.hear(scope, turned);
 
@@ -122,6 +125,17 @@ export function namespace(scope, place) {
   return root;
 }
 
+/**
+ * Return why a namespace may not exist: it was never created, or this tab has seen it before.
+ *
+ * @param {Feed} feed
+ */
+function absence(feed) {
+  const last = feed.history.samples.at(-1);
+  if (feed.status.value) return `${goneSince(Date.now())}.`;
+  return last ? `It was there until ${moment(last.t)}; Redis lost data, or it was dropped.` : "It was never created, or it was dropped.";
+}
+
 /** @param {string} state of the connection */
 function away(state) {
   return state === "service" || state === "redis";
@@ -134,11 +148,12 @@ function away(state) {
  * @param {import("../data/health.js").Finding} finding
  * @param {string} began
  */
-function words(namespace, { title, detail, fix, link }, began) {
+function words(namespace, { key, title, detail, fix, link }, began) {
   // Names are part of sentences: their direction must not affect the text around them.
   return [h("strong", { dir: "ltr" }, title), h("span", { class: "finding-since number" }, began),
     h("p", { dir: "ltr" }, h("span", {}, `${sentence(detail)} `), h("span", { class: "finding-fix" }, fixed(fix)),
-      link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null)];
+      link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null,
+      " ", h("a", { href: href(["runbook", key]) }, "Runbook"))];
 }
 
 /** @param {string} text */

@@ -1,18 +1,19 @@
 /** One tree: its state, its expiry, and actions. */
 
-import { foreign, h, icon, put, say } from "../core/dom.js";
-import { change, get, inNamespace } from "../core/api.js";
-import { ago, count, duration, moment, plural } from "../core/format.js";
-import { go, href } from "../core/router.js";
-import { may } from "../data/session.js";
+import { foreign, h, icon, put } from "../core/dom.js";
+import { get, inNamespace } from "../core/api.js";
+import { ago, duration, moment } from "../core/format.js";
+import { href } from "../core/router.js";
+import { expiry } from "../data/lifetime.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
-import { ask, toast } from "../ui/dialog.js";
-import { STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
+import { SlotMap, slotOf } from "../ui/slots.js";
+import { STATE_WORDS, stateChip, UNTRACKED, verdictChip, why } from "../ui/trees.js";
+import { expires, scopeNote } from "./block.js";
+import { pending, treeActions } from "./tree-actions.js";
 
 /** @typedef {import("../data/types.js").Tree} Tree */
 
 const EVERY_MS = 2000;
-const SLOTS = 200;
 /** Redis does not keep the reasons of failed trees in blocks. */
 const REASON_IN_VERDICT = "its verdict has the reason";
 
@@ -27,6 +28,10 @@ export function tree(scope, feed, anchor) {
   const buttons = h("div", { class: "tools" });
   const facts = new Panel({ title: "Details" });
   const line = new Panel({ title: "Timeline", note: "By Redis's clock" });
+  const waits = new Panel({ title: "Where it waits" });
+  const slots = new Panel({ title: "Its block" });
+  const map = new SlotMap(namespace, slotOf(anchor)?.slot);
+  waits.root.hidden = slots.root.hidden = true;
   put(facts.body, skeleton(6));
   put(line.body, skeleton(4));
   let state = "";
@@ -34,7 +39,7 @@ export function tree(scope, feed, anchor) {
 
   const reload = facts.load(scope, {
     every: EVERY_MS,
-    load: (signal) => pending(inNamespace(namespace, "trees", anchor), signal),
+    load: (signal) => pending(() => get(inNamespace(namespace, "trees", anchor), { signal })),
     draw: (/** @type {Tree | null} */ found) => {
       const status = feed.status.value;
       // Computed once: the readings of the tree and of the clock are from different moments.
@@ -42,16 +47,26 @@ export function tree(scope, feed, anchor) {
       const now = found ? `${found.state}` : "ended";
       if (state !== now) {
         state = now;
-        put(buttons, found ? actions(namespace, found, () => void reload()) : null);
+        put(buttons, found ? treeActions(namespace, found, () => void reload()) : null);
       }
       const name = found?.source_id || (found ? "" : told(feed, anchor)?.source_id);
       put(title, name ? foreign(name, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
         found ? stateChip(found.state) : null);
-      if (found) put(facts.body, known(found, feed.status.value?.config.edges || []));
+      if (found) put(facts.body, known(found, status));
       else put(facts.body, ended(namespace, feed, anchor));
+      waits.root.hidden = found?.state !== "open";
+      if (found?.state === "open") waits.safely(() => put(waits.body, step(found, status?.config.edges || [])));
+      slots.root.hidden = !found?.block;
+      if (found?.block) slots.safely(() => inBlock(/** @type {any} */ (found.block)));
       line.safely(() => put(line.body, timeline(feed, anchor, found, born)));
     },
   });
+  const note = h("div", {});
+  const inBlock = (block) => {
+    map.set(block);
+    put(note, scopeNote(block, map.current));
+    if (map.root.parentNode !== slots.body) put(slots.body, map.root, note);
+  };
   feed.verdicts.news.hear(scope, (news) => {
     if (news.some((each) => each.anchor === anchor)) void reload();
   });
@@ -60,80 +75,54 @@ export function tree(scope, feed, anchor) {
     h("div", { class: "tree-head" },
       h("div", {}, h("a", { class: "back-link", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"), title),
       buttons),
-    h("div", { class: "row halves" }, facts.root, line.root));
+    waits.root,
+    h("div", { class: "row halves" }, facts.root, line.root), slots.root);
+}
+
+/** @param {Tree} tree @param {import("../data/types.js").Status | null} status */
+function known(tree, status) {
+  const pairs = [
+    ["State", STATE_WORDS[tree.state] || tree.state],
+    ["Source id", tree.source_id ? foreign(tree.source_id, "whole") : UNTRACKED],
+    ["Source", tree.task ? foreign(tree.task) : UNTRACKED],
+    ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
+    ["Last row", tree.idle_ms === undefined ? null : h("span", { class: "number" }, ago(tree.idle_ms))],
+    ...(status ? expires(status, tree) : [["Bucket", tree.bucket]]),
+    ["Checksum", h("code", { class: "mono" }, tree.checksum)],
+    ["Anchor", h("code", { class: "mono" }, tree.anchor)],
+    ["Block", tree.block ? h("a", { href: href(["ns", status?.namespace || "", "blocks", tree.block.block]) }, tree.block.block) : null],
+    ["Why", tree.why ? foreign(tree.why, "whole") : tree.state === "failed" && tree.block ? REASON_IN_VERDICT : null],
+  ];
+  return h("dl", { class: "facts wide" }, pairs.filter(([, value]) => value !== null).map(
+    ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
 /**
- * Go to the first tree of a block.
+ * Return the step at which an open tree waits, and the id of the message that is missing.
  *
- * @param {import("../core/scope.js").Scope} scope
- * @param {import("../data/feed.js").Feed} feed
- * @param {string} number
+ * @param {Tree} tree
+ * @param {string[]} edges of the namespace
  */
-export function block(scope, feed, number) {
-  const { namespace } = feed;
-  const facts = new Panel({ title: "Block" });
-  put(facts.body, skeleton(6));
-  facts.load(scope, {
-    load: (signal) => pending(inNamespace(namespace, "blocks", number), signal),
-    draw: (/** @type {Tree | null} */ first) => {
-      if (first) go(href(["ns", namespace, "trees", first.anchor]), true);
-      else put(facts.body, empty("inbox", "Not pending", "All its trees have their verdicts, or it was never tracked."));
-    },
-  });
-  return h("div", { class: "live" },
-    h("div", { class: "tree-head" }, h("div", {},
-      h("a", { class: "back-link", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"),
-      h("div", { class: "tree-title" }, h("span", { class: "quiet" }, `Block ${number}`)))),
-    facts.root);
+function step({ anchor, checksum, edges: waits = [], idle_ms }, edges) {
+  const idle = idle_ms === undefined ? null : h("p", {}, "No row has arrived for ", h("strong", { class: "number" }, duration(idle_ms)), ".");
+  const names = waits.flatMap((each, at) => [at ? ", " : null, h("strong", {}, foreign(each, "word"))]);
+  const where = !edges.length ? ["The namespace has no edges, so Redis does not know the step."]
+    : !waits.length ? ["It waits on no named edge, or for two messages on one edge: an even number on one edge does not show."]
+      : [`It waits on ${waits.length > 1 ? "edges" : "edge"} `, ...names, ": an odd number of its messages is outstanding there, mostly one."];
+  const id = [h("code", { class: "mono" }, checksum), ", in logs ", h("code", { class: "mono" }, messageId(anchor, checksum))];
+  return h("div", { class: "step" }, h("p", {}, where), idle, h("p", {}, waits.length > 1
+    ? ["Several messages are outstanding, so no single id is known: the XOR of their ids is ", id[0], "."]
+    : ["If one message is missing, its id is ", ...id, "."]));
 }
 
-/** Return a tree, or null if it is not pending. @param {string} path @param {AbortSignal} signal */
-async function pending(path, signal) {
-  try {
-    return await get(path, { signal });
-  } catch (error) {
-    const known = /** @type {any} */ (error);
-    if (known.status === 404 && known.code !== "namespace-not-found" && !known.notOffered) return null;
-    throw error;
-  }
-}
-
-/** @param {Tree} tree @param {string[]} edges of the namespace */
-function known(tree, edges) {
-  const waits = tree.edges || [];
-  const pairs = [
-    ["State", STATE_WORDS[tree.state] || tree.state],
-    ["Source id", tree.source_id ? foreign(tree.source_id, "whole") : "not tracked yet"],
-    ["Source", tree.task ? foreign(tree.task) : "not tracked yet"],
-    ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
-    ["Last row", tree.idle_ms === undefined ? null : h("span", { class: "number" }, ago(tree.idle_ms))],
-    ["Waits on", !edges.length || tree.state !== "open" ? null : waits.length
-      ? waits.map((each) => foreign(each, "whole")) : "no named edge, or two messages on one edge"],
-    ["Bucket", h("span", { class: "number" }, `${tree.bucket}${tree.bucket === 0 ? ", the newest" : ""}`)],
-    ["Checksum", h("span", {}, h("code", { class: "mono" }, tree.checksum), tree.state === "open"
-      ? h("small", { class: "residual" }, waits.length > 1 ? "Several messages are outstanding: this is the XOR of their ids."
-        : "If one message is outstanding, this is its id.") : null)],
-    ["Anchor", h("code", { class: "mono" }, tree.anchor)],
-    ["Why", tree.why ? foreign(tree.why, "whole") : tree.state === "failed" && tree.block ? REASON_IN_VERDICT : null],
-  ];
-  return [
-    h("dl", { class: "facts wide" }, pairs.filter(([, value]) => value !== null).map(
-      ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-    tree.block ? blockFacts(tree.block) : null,
-  ];
-}
-
-/** @param {import("../data/types.js").Block} block */
-function blockFacts({ block, slots, open, failed, absent = [] }) {
-  const list = (numbers) => numbers.length > SLOTS
-    ? `${numbers.slice(0, SLOTS).join(", ")} and ${count(numbers.length - SLOTS)} more` : numbers.join(", ") || "none";
-  return h("div", { class: "block" }, h("h3", {}, "Its block"), h("dl", { class: "facts wide" }, [
-    ["Block", h("code", { class: "mono" }, block)], ["Trees in it", count(slots - absent.length)],
-    [`Open (${count(open.length)})`, h("span", { class: "slots number" }, list(open))],
-    [`Failed (${count(failed.length)})`, h("span", { class: "slots number" }, list(failed))],
-    ...(absent.length ? [[`Slots without a tree (${count(absent.length)})`, h("span", { class: "slots number" }, list(absent))]] : []),
-  ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+/**
+ * Return the id of a message as programs log it.
+ *
+ * @param {string} anchor
+ * @param {string} checksum 16 hex digits
+ */
+export function messageId(anchor, checksum) {
+  return `${anchor}:${BigInt(`0x${checksum}`)}`;
 }
 
 /** Return its last verdict, if the page has it. */
@@ -145,7 +134,8 @@ function ended(namespace, feed, anchor) {
   const verdict = told(feed, anchor);
   return empty(verdict?.verdict === "nack" ? "alert" : verdict ? "check" : "inbox", "Not pending",
     verdict ? h("span", {}, verdictChip(verdict), " ", why(verdict))
-      : "It has its verdict, or was never tracked. An untaken verdict is listed under Live.",
+      : "It has its verdict, or was never tracked. A search finds a verdict that waits, or that passed lately.",
+    h("a", { class: "button", href: href(["search"], { q: anchor, ns: namespace }) }, "Search for it"),
     h("a", { class: "button", href: href(["ns", namespace]) }, "Live"));
 }
 
@@ -172,7 +162,7 @@ function timeline(feed, anchor, found, born) {
     }
     points.push({ at: moment(now), level: "now", title: "Now",
       text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });
-    if (status) points.push(expiry(status, found, first));
+    if (status) points.push(end(status, found, first));
   }
   const last = found ? undefined : told(feed, anchor);
   if (last) {
@@ -188,38 +178,12 @@ function timeline(feed, anchor, found, born) {
       h("div", {}, h("strong", {}, title), h("p", {}, text)))));
 }
 
-/** Return when the record expires at the latest; `first` is the time of its first row. */
-function expiry({ shards, config }, { bucket, state }, first) {
-  const ticks = Math.max(1, config.buckets - bucket);
-  const ticked = Math.max(...shards.map((each) => each.ticked_ms));
-  const at = ticked + ticks * config.tick_ms;
-  const late = at < shards[0].now_ms;
-  const end = state === "failed" || state === "untracked" ? "Deletion" : "Expiry";
-  return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${end} at the latest`,
-    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? `, unless a row arrives; its deadline is ${moment(first + config.deadline_ms)}` : ""}`
+/** Return the end of a record as a point of the timeline; `first` is the time of its first row. */
+function end(status, { bucket, state }, first) {
+  const { at, ms, ticks, deadline } = expiry(status, bucket, first);
+  const late = ms < 0;
+  const name = state === "failed" || state === "untracked" ? "Deletion" : "Expiry";
+  return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${name} at the latest`,
+    text: [`${late ? "" : `in ${duration(ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${deadline ? `, unless a row arrives; its deadline is ${moment(deadline)}` : ""}`
       + (late ? "; the rotator is late" : "")] };
-}
-
-/** @param {string} namespace @param {Tree} tree @param {() => void} done */
-function actions(namespace, { anchor, state, source_id }, done) {
-  if (!may("operator", namespace)) return null;
-  const name = () => h("span", {}, source_id ? foreign(source_id) : `anchor ${anchor}`);
-  const path = (verb) => inNamespace(namespace, "trees", anchor, verb);
-  const touch = h("button", { class: "button", type: "button", on: { click: async () => {
-    const made = await ask({
-      title: "Touch this tree?", text: [name(), "This resets its timeout: it gets its full lifetime again."], confirm: "Touch",
-      act: async () => { await change("POST", path("touch"), {}); },
-    });
-    if (made !== null) done(toast("The timeout was reset"));
-  } } }, "Touch");
-  const fail = h("button", { class: "button danger", type: "button", on: { click: async () => {
-    let failed = 1;
-    const made = await ask({
-      title: "Fail this tree?", text: [name(), "Its source is notified at once, and replays it. This cannot be undone."],
-      field: { label: "Why", hint: "The source receives it" }, confirm: "Fail it", danger: true,
-      act: async (text) => { failed = (await change("POST", path("fail"), { why: text }))?.failed ?? 1; },
-    });
-    if (made !== null) done(toast(failed ? "The tree has failed" : "The tree was no longer pending"));
-  } } }, "Fail");
-  return [touch, state === "failed" ? null : fail];
 }

@@ -7,6 +7,7 @@ import { go, href } from "../core/router.js";
 import { may } from "../data/session.js";
 import { age, chip, empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
+import { idText } from "../ui/ids.js";
 import { stateChip, treeLink } from "../ui/trees.js";
 import { failAll } from "./fail-all.js";
 
@@ -14,8 +15,8 @@ const LIMIT = 50;
 /** Maximum number of pages without a match that are read in a row. */
 const AHEAD = 20;
 const FILTERS = ["source_id", "task", "state", "min_age", "bucket", "kind"];
-const STATES = ["open", "failed", "untracked", "complete"];
-const COLUMNS = [{ title: "Source id" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" },
+const STATES = [["open", "open"], ["failed", "failed"], ["complete", "complete"], ["untracked", "late or early rows"]];
+const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" },
   { title: "Bucket", kind: "number" }, { title: "Anchor", kind: "mono" }];
 const UNITS = { ms: 1, s: 1000, m: 60_000, min: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -27,12 +28,15 @@ const UNITS = { ms: 1, s: 1000, m: 60_000, min: 60_000, h: 3_600_000, d: 86_400_
 export function trees(scope, feed, query) {
   const { namespace } = feed;
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name] || ""]));
-  const place = (more) => href(["ns", namespace, "trees"], { ...filters, ...more });
+  const late = Boolean(query.late) || filters.state === "untracked";
+  const place = (more) => href(["ns", namespace, "trees"], { ...filters, late: query.late, ...more });
   const narrowed = FILTERS.some((name) => filters[name]);
   const unread = misread(filters);
 
   const panel = new Panel({ title: "Pending trees", note: "The oldest buckets first, shard by shard", kind: "list",
     tools: [
+      filters.state === "untracked" ? null : h("a", { class: "button small", role: "button", "aria-pressed": String(late),
+        href: place({ late: late ? "" : "1" }), title: "Records of rows that no source has tracked" }, "Late or early rows"),
       may("operator", namespace) && narrowed && !unread ? h("button", { class: "button small", type: "button",
         on: { click: () => failAll(namespace, wanted(filters), () => void reload()) } }, "Fail all that match") : null,
       h("button", { class: "button small", type: "button", on: { click: () => void reload() } }, icon("reload"), "Reload"),
@@ -43,7 +47,7 @@ export function trees(scope, feed, query) {
   put(panel.body, skeleton(8));
 
   const load = async (signal) => {
-    const asked = wanted(filters);
+    const asked = { ...wanted(filters), tracked: late ? "" : true };
     const path = inNamespace(namespace, "trees");
     let cursor = query.cursor || "";
     let looked = 0;
@@ -73,7 +77,8 @@ export function trees(scope, feed, query) {
         put(panel.body, empty("filter", "No match", "All records were read. Trees with a verdict are not listed.",
           h("a", { class: "button", href: href(["ns", namespace, "trees"]) }, "Clear filters")));
       } else {
-        put(panel.body, empty("check", "Nothing is pending", "Every tree has its verdict."));
+        put(panel.body, empty("check", "Nothing is pending", late ? "Every tree has its verdict."
+          : "Every tree has its verdict. Records of late or early rows are hidden."));
       }
       put(pages, query.cursor ? h("a", { class: "button", href: place({}) }, "First page") : null,
         found.next ? h("a", { class: "button", href: place({ cursor: found.next }) }, "Next page") : null);
@@ -114,13 +119,13 @@ function costs({ looked, pages, next, trees, blocks }, narrowed) {
 }
 
 function treeRow(namespace, tree) {
-  return row(COLUMNS, [treeLink(namespace, tree), tree.task ? foreign(tree.task) : h("span", { class: "quiet" }, "none yet"),
+  return row(COLUMNS, [treeLink(namespace, tree), tree.task ? foreign(tree.task) : h("span", { class: "quiet" }, "none"),
     stateChip(tree.state), age(tree.age_ms), count(tree.bucket), foreign(tree.anchor)]);
 }
 
 function blockRow(namespace, block) {
   return row(COLUMNS, [
-    h("a", { class: "tree-link", href: href(["ns", namespace, "blocks", block.block]) }, foreign(block.label)),
+    h("a", { class: "tree-link", href: href(["ns", namespace, "blocks", block.block]) }, idText(block.label)),
     foreign(block.task), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
     foreign(block.first_anchor)]);
 }
@@ -149,7 +154,7 @@ function form(filters, place) {
   } },
   field("source_id", "Source id", input("source_id", { maxlength: 255 })),
   field("task", "Source", input("task", { maxlength: 64 })),
-  field("state", "State", select("state", [["", "Any"], ...STATES.map((each) => [each, each])])),
+  field("state", "State", select("state", [["", "Any"], ...STATES])),
   h("div", { class: "field" }, h("label", { for: "filter-min_age" }, "Older than"), ageInput, wrong),
   field("bucket", "Bucket", input("bucket", { inputmode: "numeric", pattern: "[0-9]*", maxlength: 3 })),
   field("kind", "Kind", select("kind", [["", "All"], ["tree", "Trees"], ["block", "Blocks"]])),

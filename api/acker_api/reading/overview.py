@@ -1,0 +1,100 @@
+"""The health of all namespaces: one survey reads them, and the judgement of the house judges them.
+
+A survey costs one script per shard, and some ages (``ages.py``). A thousand namespaces take long,
+so the next survey begins after ten times the duration of the last one: the cost is bounded, and a
+judgement becomes older. ``every`` of a judgement says how old it may become.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from acker_api.problems import of_error
+from acker_api.reading.ages import Ages
+from acker_api.reading.reader import Seen, Survey
+from acker_redis.doctor.health import judge, level, rotation, wrong
+from acker_redis.doctor.readings import Readings
+from acker_redis.errors import AckerError
+
+PERIOD = 1.0
+"""Minimum of the seconds between two surveys."""
+TIMES = 10.0
+"""A survey may take a tenth of the time at most."""
+LISTED = 1000
+"""Maximum number of namespaces in an answer, the worst ones."""
+RANK = {"error": 0, "warning": 1, "ok": 2}
+Row = dict[str, Any]
+"""A namespace, as ``shapes/overview.py`` describes it."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """All namespaces, the worst first, then by name."""
+
+    rows: tuple[Row, ...]
+    every: float = PERIOD
+    """Seconds until they are judged again, at least."""
+
+    def body(self, rows: Iterable[Row] | None = None, limit: int = LISTED) -> dict[str, Any]:
+        """Return ``limit`` of some rows, or of all, and the counts of these rows, as JSON."""
+        chosen = self.rows if rows is None else tuple(rows)
+        counts: Mapping[str, int] = Counter(row["level"] for row in chosen)
+        return {
+            "namespaces": chosen[:limit],
+            "total": len(chosen),
+            "counts": {each: counts[each] for each in RANK},
+            "every_ms": round(1000 * self.every),
+        }
+
+
+class Overview:
+    """Judges all namespaces; it keeps their readings, so there is one in a process."""
+
+    def __init__(self, survey: Callable[[], Awaitable[Survey]], ages: Ages) -> None:
+        self._survey, self._ages = survey, ages
+        # Not limited: it holds the namespaces of the last survey, which come in the same order
+        # each time. A smaller limit would drop each of them before its next reading.
+        self._minute = Readings(lately=False, names=sys.maxsize)
+
+    async def judge(self) -> Judged:
+        """Read and judge all namespaces. Raise AckerError if not even the names can be read."""
+        survey = await self._survey()
+        if survey.error:
+            raise survey.error
+        begun = time.monotonic()
+        self._minute.forget_others(survey.found)
+        self._ages.forget_others(survey.found)
+        rows = [self.row(name, seen) for name, seen in survey.found.items()]
+        rows.sort(key=lambda row: (RANK[row["level"]], row["name"]))
+        took = survey.seconds + time.monotonic() - begun
+        return Judged(tuple(rows), max(PERIOD, TIMES * took))
+
+    def row(self, name: str, seen: Seen | AckerError) -> Row:
+        """Judge a namespace; an error means that it cannot be read."""
+        if isinstance(seen, AckerError):
+            problem = of_error(seen).body()
+            return {"name": name, "up": False, "level": "error", "problem": problem}
+        status = seen.status
+        growth = self._minute.add(status)
+        found = wrong(judge(status, growth, seen.oldest_ms, untaken=seen.untaken))
+        return {
+            "name": name,
+            "up": True,
+            "level": level(found),
+            "findings": [finding.to_dict() for finding in found],
+            "open": status.open,
+            "pending": status.pending,
+            "expiring": status.expiring,
+            "untaken": sum(status.backlog.values()),
+            "oldest_ms": seen.oldest_ms,
+            "rotator": rotation(status.shards),
+            "high_water": status.high_water,
+            "high_water_ratio": status.high_water_ratio,
+            "lag_ms": status.lag_ms,
+            "resharding_to": status.reshard.target if status.reshard else None,
+            "counters": status.counters,
+            "now_ms": status.shards[0].now_ms,
+        }

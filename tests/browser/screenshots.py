@@ -25,6 +25,13 @@ FOLDER = Path(__file__).parents[2] / "docs" / "images"
 EDGES = ("paid", "packed", "sent")
 SIZES = (("light", "light", 1280, 860), ("dark", "dark", 1280, 860), ("390", "light", 390, 844))
 """Name, theme, width and height of each picture."""
+READY = {
+    "overview": ".card.over",
+    "namespace": ".figure:not(.loading)",
+    "tree": ".step",
+    "block": ".slot-map .slot",
+}
+"""A part of each page that appears with its data."""
 SCENES = ("overview", "namespace", "tree", "block", "outage")
 PATIENCE_MS = 120_000
 LOST = 60
@@ -88,11 +95,8 @@ def _draw(pages: list[Page], server: EmbeddedRedis, folder: Path, seconds: float
         if scene == "namespace":
             _run(load, pages, seconds)
         for page in pages:
-            expect(
-                page.locator("main .card, main .panel dd, main .slot-map .slot").first
-            ).to_be_visible()
-            page.wait_for_load_state("networkidle" if scene in ("tree", "block") else "load")
-            page.wait_for_timeout(1500)
+            expect(page.locator(READY[scene]).first).to_be_visible()
+            page.wait_for_timeout(1500)  # so that all panels have their first answer
         _keep(pages, folder, scene)
     for page in pages:
         page.goto(shown["namespace"])

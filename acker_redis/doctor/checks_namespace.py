@@ -32,7 +32,7 @@ def check(
         return
     status = _status(second)
     growth = Growth.between(_status(first), status) if first.known else None
-    kept_by = frozenset(task for name, task in readers if name == second.name)
+    kept_by = frozenset(source for name, source in readers if name == second.name)
     for judged in health.judge(status, growth, untaken=untaken(second, kept_by)):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
@@ -174,8 +174,8 @@ def untaken(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> dict[str,
     """
     ages: dict[str, int] = {}
     for each in () if isinstance(facts.waiting, Missing) else facts.waiting:
-        if each.task not in kept_by and each.oldest_ms is not None:
-            ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
+        if each.source not in kept_by and each.oldest_ms is not None:
+            ages[each.source] = max(each.oldest_ms, ages.get(each.source, 0))
     return ages
 
 
@@ -187,7 +187,7 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
         return facts.waiting.finding("outcomes", facts.name)
     totals = _status(facts).backlog
     more = f"; {facts.unseen} streams were not examined" if facts.unseen else ""
-    kept = sum(totals.get(task, 0) for task in kept_by)
+    kept = sum(totals.get(source, 0) for source in kept_by)
     if kept:
         more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
     return ok("outcomes", f"{judged.detail}, none for too long{more}", facts.name)

@@ -105,7 +105,7 @@ class Status:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """Verdicts that wait to be taken, per task."""
+        """Verdicts that wait to be taken, per source."""
         return _summed(shard.backlog for shard in self.shards)
 
     @property
@@ -115,21 +115,21 @@ class Status:
 
     @property
     def ended(self) -> dict[str, int]:
-        """Trees that were acked or nacked, per task; a task that is idle is forgotten."""
+        """Trees that were acked or nacked, per source; a source that is idle is forgotten."""
         return _summed(shard.ended for shard in self.shards)
 
     @property
     def good(self) -> dict[str, int]:
-        """Trees that were acked in time, per task; see ``slo_ms``."""
+        """Trees that were acked in time, per source; see ``slo_ms``."""
         return _summed(shard.good for shard in self.shards)
 
     @property
     def fullest(self) -> dict[str, int]:
-        """Verdicts that wait on the fullest shard, per task; each shard has its own limit."""
+        """Verdicts that wait on the fullest shard, per source; each shard has its own limit."""
         most: dict[str, int] = {}
         for shard in self.shards:
-            for task, count in shard.backlog.items():
-                most[task] = max(count, most.get(task, 0))
+            for source, count in shard.backlog.items():
+                most[source] = max(count, most.get(source, 0))
         return most
 
     @property

@@ -25,7 +25,7 @@ class Filter:
 
     source_id: str = ""
     """Of a block: its label."""
-    task: str = ""
+    source: str = ""
     bucket: int | None = None
     min_age_ms: int = 0
     state: State | None = None
@@ -53,7 +53,7 @@ class Filter:
         return tuple(filter(self._meant, page.blocks))
 
     def _state(self, tree: TreeState) -> bool:
-        return self.state in (None, tree.state) and bool(tree.task or not self.tracked)
+        return self.state in (None, tree.state) and bool(tree.source or not self.tracked)
 
     def _meant(self, each: TreeState | BlockEntry) -> bool:
         return self.bucket in (None, each.bucket) and each.age_ms >= self.min_age_ms
@@ -74,7 +74,7 @@ async def walk(
         if at is None or looked >= MAX_LOOKED:
             return
         count = min(1000, (grown if meant.tracked else 1) * limit)
-        page = await acker.page(at, count, meant.source_id, meant.task, prefix=meant.prefix)
+        page = await acker.page(at, count, meant.source_id, meant.source, prefix=meant.prefix)
         next_ = past(page.next, kind, shards)
         yield at, page, next_
         looked, at, grown = looked + page.looked, next_, min(MAX_GROWN, 2 * grown)

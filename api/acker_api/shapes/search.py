@@ -54,7 +54,7 @@ class FoundVerdict(Outcome):
             if trees:
                 nacked = expired and kind == "nack"
                 yield cls(
-                    **{name: told[name] for name in ("task", "at_ms", "age_ms", "block")},
+                    **{name: told[name] for name in ("source", "at_ms", "age_ms", "block")},
                     verdict=kind,
                     reason=why,
                     source_id=told["label"],

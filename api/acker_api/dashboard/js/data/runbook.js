@@ -69,7 +69,7 @@ export const RUNBOOK = [
     fix: "wait, repeat `reshard`, or `reshard --cancel`" },
   { id: "fences", effect: "warning: 80,000 fences in a shard, in its buckets or durable; error: 100,000, and new producers are refused",
     fix: "producers that live longer" },
-  { id: "tasks", effect: "warning: 800 source names on a shard; error: 1000, and sources under new names are refused. A shard forgets a name 100 ticks after its last tree was tracked, touched or refreshed, once its verdicts are taken",
+  { id: "sources", effect: "warning: 800 source names on a shard; error: 1000, and sources under new names are refused. A shard forgets a name 100 ticks after its last tree was tracked, touched or refreshed, once its verdicts are taken",
     fix: "reuse names; take the verdicts of sources that do not return" },
   { id: "tick", effect: "warning: fences live for a shorter time (N-1 ticks) than clients retry a batch",
     fix: "a longer `tick_ms`" },

@@ -143,8 +143,8 @@ function numberOf(text) {
 }
 
 /** A verdict may wait and have passed on the feed; the two have other fields. */
-function keyOf({ anchor, block, verdict, reason, task, trees }) {
-  return `${trees > 1 ? `block ${block}` : anchor}/${verdict}/${reason}/${task}`;
+function keyOf({ anchor, block, verdict, reason, source, trees }) {
+  return `${trees > 1 ? `block ${block}` : anchor}/${verdict}/${reason}/${source}`;
 }
 
 /** @returns {Looked} */

@@ -56,12 +56,12 @@ export function block(scope, feed, number) {
  * @param {import("../data/types.js").Tree} first
  * @param {import("../data/types.js").Status | null} status
  */
-function known({ block: found, source_id, task, age_ms, idle_ms, bucket }, status) {
+function known({ block: found, source_id, source, age_ms, idle_ms, bucket }, status) {
   const { block: number, slots, open, failed, absent = [] } = /** @type {import("../data/types.js").Block} */ (found);
   const waiting = open.filter((slot) => !failed.includes(slot)).length;
   const pairs = [
     ["Label", foreign(source_id, "whole")],
-    ["Source", foreign(task)],
+    ["Source", foreign(source)],
     ["Block", h("code", { class: "mono" }, number)],
     ["Trees", `${count(slots - absent.length)}: ${count(waiting)} open, ${count(failed.length)} failed, `
       + `${count(slots - absent.length - waiting - failed.length)} done`],

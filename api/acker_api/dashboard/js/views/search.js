@@ -67,7 +67,7 @@ export function search(scope, { query }) {
 
   /** @param {import("../data/search.js").Hit} hit */
   function line({ place: of, namespace, found: each }) {
-    const cells = [h("bdi", {}, namespace), each.task ? foreign(each.task) : "–", PLACES[of]];
+    const cells = [h("bdi", {}, namespace), each.source ? foreign(each.source) : "–", PLACES[of]];
     if (of === "pending") {
       return row(COLUMNS, [treeLink(namespace, each), ...cells, stateChip(each.state), age(each.age_ms), treeNote(each, text)]);
     }

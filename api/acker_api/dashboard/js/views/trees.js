@@ -14,7 +14,7 @@ import { failAll } from "./fail-all.js";
 const LIMIT = 50;
 /** Maximum number of pages without a match that are read in a row. */
 const AHEAD = 20;
-const FILTERS = ["source_id", "task", "state", "min_age", "bucket", "kind"];
+const FILTERS = ["source_id", "source", "state", "min_age", "bucket", "kind"];
 const STATES = [["open", "open"], ["failed", "failed"], ["complete", "complete"], ["untracked", "late or early rows"]];
 const COLUMNS = [{ title: "Source id", kind: "id-cell" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" },
   { title: "Bucket", kind: "number" }, { title: "Anchor", kind: "mono" }];
@@ -31,7 +31,7 @@ export function trees(scope, feed, query) {
   const late = Boolean(query.late) || filters.state === "untracked";
   const place = (more) => href(["ns", namespace, "trees"], { ...filters, late: query.late, ...more });
   const narrowed = FILTERS.some((name) => filters[name]);
-  const unread = misread(filters);
+  const unread = misread(query);
 
   const panel = new Panel({ title: "Pending trees", note: "The oldest buckets first, shard by shard", kind: "list",
     tools: [
@@ -88,14 +88,17 @@ export function trees(scope, feed, query) {
 }
 
 /** Return the error of an invalid URL: without that part, the page would show, and fail, more trees. */
-function misread({ min_age, bucket }) {
+function misread({ cursor, ...filters }) {
+  const unknown = Object.keys(filters).find((name) => !FILTERS.includes(name));
+  if (unknown) return `${unknown} is not a filter: the filters are ${FILTERS.join(", ")}.`;
+  const { min_age, bucket } = filters;
   if (min_age && milliseconds(min_age) === null) return `${min_age} is not an age: write 30s, 5min or 2h.`;
   return bucket && !/^[0-9]+$/.test(bucket) ? `${bucket} is not a bucket: 0 is the newest.` : "";
 }
 
 /** Return the query of the API for a URL. */
-function wanted({ source_id, task, state, min_age, bucket, kind }) {
-  return { source_id, task, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
+function wanted({ source_id, source, state, min_age, bucket, kind }) {
+  return { source_id, source, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
 }
 
 /**
@@ -119,14 +122,14 @@ function costs({ looked, pages, next, trees, blocks }, narrowed) {
 }
 
 function treeRow(namespace, tree) {
-  return row(COLUMNS, [treeLink(namespace, tree), tree.task ? foreign(tree.task) : h("span", { class: "quiet" }, "none"),
+  return row(COLUMNS, [treeLink(namespace, tree), tree.source ? foreign(tree.source) : h("span", { class: "quiet" }, "none"),
     stateChip(tree.state), age(tree.age_ms), count(tree.bucket), foreign(tree.anchor)]);
 }
 
 function blockRow(namespace, block) {
   return row(COLUMNS, [
     h("a", { class: "tree-link", href: href(["ns", namespace, "blocks", block.block]) }, idText(block.label)),
-    foreign(block.task), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
+    foreign(block.source), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
     foreign(block.first_anchor)]);
 }
 
@@ -153,7 +156,7 @@ function form(filters, place) {
     },
   } },
   field("source_id", "Source id", input("source_id", { maxlength: 255 })),
-  field("task", "Source", input("task", { maxlength: 64 })),
+  field("source", "Source", input("source", { maxlength: 64 })),
   field("state", "State", select("state", [["", "Any"], ...STATES])),
   h("div", { class: "field" }, h("label", { for: "filter-min_age" }, "Older than"), ageInput, wrong),
   field("bucket", "Bucket", input("bucket", { inputmode: "numeric", pattern: "[0-9]*", maxlength: 3 })),

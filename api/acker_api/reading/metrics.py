@@ -162,8 +162,8 @@ def _objectives(states: dict[str, Status]) -> Iterator[Metric]:
     """Yield the metrics of the completeness objective."""
     ended = _counter(
         "acker_ended",
-        f"Trees that were acked or nacked; beyond {MAX_TASKS} sources, {OTHERS} has the sum of the "
-        "others. A source that is idle for 100 ticks begins again at 0",
+        f"Trees that were acked or nacked; beyond {MAX_SOURCES} sources, {OTHERS} has the sum of "
+        "the others. A source that is idle for 100 ticks begins again at 0",
         *("namespace", "source"),
     )
     good = _counter(

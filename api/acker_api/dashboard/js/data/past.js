@@ -112,7 +112,8 @@ export function moments(history, { range, buckets: { value: buckets } }) {
   for (const each of all) {
     const before = found.at(-1);
     const pause = before ? each.t - before.t : 0;
-    const gap = each.bucket ? each.bucket.gap : pause > (before?.bucket ? JOINT_MS : GAP_MS);
+    const gap = each.bucket ? each.bucket.gap
+      : (!before?.bucket && each.sample?.after) || pause > (before?.bucket ? JOINT_MS : GAP_MS);
     if (before && gap) found.push({ t: before.t + 1 });
     // After a gap its own bucket is left out: the counts are right, but not when it happened.
     if (each.bucket?.gap) found.push({ t: each.t });

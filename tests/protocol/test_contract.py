@@ -126,7 +126,7 @@ def test_configuration_of_the_contract_is_that_of_the_code() -> None:
 def test_limits_of_the_contract_are_those_of_the_code() -> None:
     assert f"{MAX_ROWS} rows and {MAX_TEXTS // 1024} KiB of texts" in CONTRACT
     _, code = parts("apply")
-    assert "MAX_ROWS, MAX_TEXTS, MAX_SOURCES = 1024, 64 * 1024, 1000" in code
+    assert "MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000" in code
     assert "MAX_FENCES = 100000" in code
     assert "local MAX_IDS, MAX_BYTES = 64, 512 * 1024" in parts("take")[1]
     assert "up to 512 KiB of entries" in CONTRACT

@@ -284,7 +284,9 @@ for _, group in ipairs(groups) do
         .. ',"rows":' .. group.json .. '}')
   end
 end
-for _, group in pairs(group_of.completed or {}) do slow = slow + group.late end
+if slo_ms > 0 then
+  for _, group in pairs(group_of.completed or {}) do slow = slow + group.late end
+end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned, slow = slow }) do
   if count > 0 then call('HINCRBY', meta, name, count) end

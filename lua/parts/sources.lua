@@ -4,25 +4,34 @@
 -- backlog_limit, sub. Gives each group its key, and told, whether it is to be written; and changed,
 -- the fields of meta to be written, with their values.
 local waiting, asked, changed = {}, {}, {}
-local ended, good = {}, {}
+local ends, ended, good = {}, {}, {}
 local function ask_for(name)
   if not waiting[name] then
-    local at = #asked
-    waiting[name], asked[at + 1], asked[at + 2] = 0, 'backlog:' .. name, 'used:' .. name
-    asked[at + 3], asked[at + 4] = 'ended:' .. name, 'good:' .. name
+    waiting[name], asked[#asked + 1], asked[#asked + 2] = 0, 'backlog:' .. name, 'used:' .. name
   end
 end
-for _, group in ipairs(groups) do ask_for(group.task) end
+for _, group in ipairs(groups) do
+  local name = group.task
+  ask_for(name)
+  if group.verdict ~= 'touch' and not ended[name] then ended[name], ends[#ends + 1] = 0, name end
+end
 for owner in pairs(used) do ask_for(owner) end
+local names = #asked
+for k, name in ipairs(ends) do
+  asked[names + 2 * k - 1], asked[names + 2 * k] = 'ended:' .. name, 'good:' .. name
+end
 local fields = #asked > 0 and call('HMGET', meta, unpack(asked)) or asked
-for k = 1, #asked, 4 do
+for k = 1, names, 2 do
   local name = sub(asked[k], 9)
   waiting[name] = tonumber(fields[k] or 0)
-  -- Statistics: a value that is no number stops no verdict.
-  ended[name], good[name] = tonumber(fields[k + 2]) or 0, tonumber(fields[k + 3]) or 0
   if used[name] and fields[k + 1] ~= ticks then
     changed[#changed + 1], changed[#changed + 2] = asked[k + 1], ticks
   end
+end
+for k, name in ipairs(ends) do
+  -- Statistics: a value that is no number stops no verdict.
+  local at = names + 2 * k
+  ended[name], good[name] = tonumber(fields[at - 1]) or 0, tonumber(fields[at]) or 0
 end
 for _, group in ipairs(groups) do
   group.key = shard .. ':outcomes:' .. group.task

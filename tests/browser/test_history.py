@@ -13,7 +13,7 @@ from tests.support import rotate
 
 
 def fill(load: Load) -> None:
-    """Write points of a day and a month: a gap of 20 min, a restart, and another high-water mark."""
+    """Write points of a month: a gap of 20 minutes, a restart, and another high-water mark."""
     load.track(100)
     load.ack(96)
     load.fail(4)
@@ -45,7 +45,7 @@ def fill(load: Load) -> None:
 
 def rows(page: Page, title: str) -> list[list[str]]:
     """Return the values of a chart, as a reader of its table gets them."""
-    details = page.locator("details", has=page.get_by_role("region", name=f"{title}, values"))
+    details = page.locator("details", has=page.locator(f'[aria-label="{title}, values"]'))
     if details.get_attribute("open") is None:
         details.locator("summary").click()
     return [each.locator("td").all_inner_texts() for each in details.locator("tbody tr").all()]
@@ -64,7 +64,7 @@ def test_new_tab_opens_with_charts_from_history(make_load: MakeLoad, open_page: 
     expect(marked).not_to_contain_text("Redis started again")
     found = rows(page, "Pending trees by bucket")
     assert "40" in {values[0] for values in found}  # in all buckets, before the page was opened
-    assert found[0][0] == "–"
+    assert found[0][0] == "\u2013"  # since then, by bucket
     keep(page, "history-15-minutes")
 
     with page.expect_response(re.compile("range=1h")) as hour:
@@ -89,7 +89,7 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     fill(load)
     page = open_page("/#/ns/orders", width=390)
     objective = panel(page, "Completeness")
-    expect(objective).to_contain_text("96 % complete within 60 s, 27 days, budget left 20 %.")
+    expect(objective).to_contain_text("96 % complete within 60 s, 29 days, budget left 20 %.")
     lines = objective.get_by_role("row")
     expect(lines.nth(1)).to_have_text(re.compile(r"^all sources96 %420 %.*0\.8"))
     expect(lines.nth(2)).to_have_text(re.compile("^shop96 %420 %"))

@@ -132,9 +132,9 @@ def test_rates_use_two_readings(page: Page) -> None:
     # No reading for a minute: the rate is unknown, and the chart has a gap.
     gap = readings((0, 0), (1, 10), (61, 5000), (62, 5010))
     assert call(page, "data/history", body, gap) == [None, 10, None, 10]
-    body = """const {{ moments, RANGES }} = await import('/static/latest/js/data/past.js'); {add}
+    body = f"""const {{ moments, RANGES }} = await import('/static/latest/js/data/past.js'); {ADD}
     const past = {{ range: RANGES[1], buckets: {{ value: [] }} }};
-    return moments(h, past).map((each) => !each.sample);""".format(add=ADD)
+    return moments(h, past).map((each) => !each.sample);"""
     assert call(page, "data/history", body, gap) == [False, False, True, False, False]
 
 

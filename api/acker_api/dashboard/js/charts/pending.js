@@ -1,6 +1,6 @@
 /**
  * Pending trees over time, stacked by bucket: the oldest bucket is at the bottom. History does not know the
- * buckets: what is from before the page was opened is one layer.
+ * buckets: the time before the page was opened is one layer.
  */
 
 import { Plot } from "./plot.js";

@@ -19,6 +19,8 @@ const AGAIN_MS = 10_000;
 const GAP_MS = 12_000;
 /** The first live sample may come so long after the last bucket. */
 const JOINT_MS = 130_000;
+/** A sample so near to the end of a bucket does not replace it. */
+const END_MS = 5000;
 const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict"];
 
 /**
@@ -104,7 +106,7 @@ export function moments(history, { range, buckets: { value: buckets } }) {
   const since = last - range.seconds * 1000;
   /** @type {Moment[]} */
   const live = range.live || !buckets.length ? history.samples.map((sample, at) => ({ t: sample.t, sample, at })).filter(({ t }) => t >= since) : [];
-  const seen = (/** @type {Bucket} */ { from_ms, to_ms }) => live.some(({ t }) => t > from_ms && t <= to_ms);
+  const seen = (/** @type {Bucket} */ { from_ms, to_ms }) => live.some(({ t }) => t > from_ms && t < to_ms - END_MS);
   const earlier = range.name ? buckets.filter((each) => each.to_ms >= since && !seen(each)) : [];
   const all = [...live, ...earlier.map((bucket) => ({ t: bucket.to_ms, bucket }))].sort((one, other) => one.t - other.t);
   /** @type {Moment[]} */

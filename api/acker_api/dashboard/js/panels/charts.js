@@ -35,7 +35,7 @@ export function timePanels(feed, scope) {
     }), csv] });
   const right = new Panel({ title: "Verdicts per second", fold: "all", note: "With tracked trees; nacks have a separate scale" });
   const marked = h("ul", { class: "happenings", role: "list", "aria-label": "Marked in the charts" });
-  const missing = h("p", { class: "quiet hint", role: "status" });
+  const missing = h("p", { class: "quiet hint" });
   put(left.body, h("div", { class: "plot-space" }));
   put(right.body, rates.map(({ root }) => root), marked, missing);
 

@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || tr
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
-.PHONY: help demo test test-all test-nightly lint lint-python lint-lua lint-prose bench clients docs docs-serve clean
+.PHONY: help demo test test-all test-nightly lint lint-python lint-lua lint-prose bench clients docs docs-serve screenshots clean
 .DELETE_ON_ERROR:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make clients       put the Lua scripts into the clients of other languages"
 	@echo "make docs          the documentation site, in site/, without a network"
 	@echo "make docs-serve    the site at http://127.0.0.1:8001, built again when a page changes"
+	@echo "make screenshots   the pictures of the dashboard in docs/images; needs chromium"
 	@echo "make clean         remove .venv and the output of builds and tests"
 	@echo
 	@echo "ARGS='tests/trees -k frontier' selects tests, WORKERS=0 runs them in one process,"
@@ -89,6 +90,9 @@ docs: $(VENV)/.docs
 
 docs-serve: $(VENV)/.docs
 	@$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
+
+screenshots: $(VENV)/.dev
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 clients:
 	@$(PYTHON) clients/sync_lua.py

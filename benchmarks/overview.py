@@ -71,6 +71,7 @@ async def judge(url: str, rounds: int) -> tuple[list[float], list[float], list[f
 
 
 def main() -> None:
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=8, help="judgements of each size")
     parser.add_argument("--most", type=int, default=1000, help="largest number of namespaces")

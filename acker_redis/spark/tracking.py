@@ -204,7 +204,10 @@ class Tracking:
             if not -(2**31) <= self._attempt < 2**31:
                 raise InvalidBatchError(f"an attempt must fit an INT, not {self._attempt}")
             return F.expr(f"cast({self._attempt} AS INT)")
-        return F.coalesce(self._attempt.cast("int"), F.lit(0))
+        wraps = ~self._attempt.cast("bigint").between(-(2**31), 2**31 - 1)
+        refused = F.raise_error("an attempt must fit an INT")
+        tried = F.when(wraps, refused.cast("int")).otherwise(self._attempt.cast("int"))
+        return F.coalesce(tried, F.lit(0))
 
     def _source_id(self, df: DataFrame, source_id: str | Column) -> Column:
         if isinstance(source_id, str):

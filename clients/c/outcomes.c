@@ -392,7 +392,7 @@ static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
     size_t slot = anchor & 0xfff, slots = (size_t)big_endian(record + 11, 2);
     bool partial = record[10] & 2;
     if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_STRING ||
-        present->type != REDIS_REPLY_STRING || sums->len != 8 * slots ||
+        present->type != REDIS_REPLY_STRING || !slots || sums->len != 8 * slots ||
         partial != (present->len > 0) || !sound(failed, present, slots, record[10] & 4)) {
         return tampered(error);
     }

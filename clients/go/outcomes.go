@@ -477,7 +477,8 @@ func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, erro
 	failed, err2 := redis.Bytes(reply[4], nil)
 	present, err3 := redis.Bytes(reply[5], nil)
 	partial, slots := record[10]&2 != 0, int(binary.BigEndian.Uint16(record[11:]))
-	if err != nil || err2 != nil || err3 != nil || len(sums) != 8*slots || partial != (len(present) > 0) ||
+	if err != nil || err2 != nil || err3 != nil || slots == 0 || len(sums) != 8*slots ||
+		partial != (len(present) > 0) ||
 		partial && (!bitmap(present).fits(slots) || bitmap(present).count() == 0) ||
 		len(failed) > 0 && !bitmap(failed).fits(slots) || record[10]&4 != 0 && bitmap(failed).count() == 0 {
 		return nil, tampered(anchor)

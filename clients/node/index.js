@@ -544,7 +544,7 @@ function parseShow([now, , record, checksums, failed, present], anchor) {
   const slots = record.readUInt16BE(11);
   const label = 22 + record[21];
   const hasAbsent = (record[10] & 2) === 2;
-  if (checksums?.length !== 8 * slots || hasAbsent !== present.length > 0) {
+  if (!slots || checksums?.length !== 8 * slots || hasAbsent !== present.length > 0) {
     throw malformed(`the block of anchor ${anchor} has lost its checksums, or which slots it holds`);
   }
   const bitmap = (name, bytes) => slotsOf(name, bytes.toString('hex'), slots);

@@ -507,8 +507,8 @@ def test_tree_acked_during_bulk_fail_counts_as_ended(
 
     page = AsyncAcker.page
 
-    async def then_it_ends(self: AsyncAcker, *args: Any) -> Any:
-        found = await page(self, *args)
+    async def then_it_ends(self: AsyncAcker, *args: Any, **more: Any) -> Any:
+        found = await page(self, *args, **more)
         row(acker, 7, 40)
         return found
 

@@ -134,6 +134,10 @@ def test_attempt_that_is_no_int_is_refused(
         for source_id in ("sid", by_number()):
             with pytest.raises(InvalidBatchError, match=f"must fit an INT, not {attempt}"):
                 track(by_driver, df, source_id, attempt=attempt)
+            if attempt < 2**63:
+                column = F.lit(attempt).cast("bigint")
+                with pytest.raises(Exception, match=r"must fit an INT|CAST_OVERFLOW"):
+                    track(by_driver, df, source_id, attempt=column)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert total(by_driver.client)["tracked"] == 0

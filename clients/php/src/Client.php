@@ -687,7 +687,7 @@ final class Client
         string $present,
     ): ?array {
         ['flags' => $flags, 'slots' => $count] = unpack('Cflags/nslots', $header, 10);
-        $whole = is_string($checksums) && strlen($checksums) === 8 * $count
+        $whole = $count > 0 && is_string($checksums) && strlen($checksums) === 8 * $count
             && (bool) ($flags & 2) === ($present !== '');
         $failed = $failed === '' ? [] : Ids::slotsOf($failed, $count);
         $present = $present === '' ? range(0, $count - 1) : Ids::slotsOf($present, $count);

@@ -196,7 +196,7 @@ def _(v: Vector) -> None:
 
 @show.vector(
     "a header that no script writes",
-    "It is cut, the length of its task is too large, or it has no task or no label.",
+    "It is cut, the length of its task is too large, or it has no task, no label or no slots.",
 )
 def _(v: Vector) -> None:
     name, bucket = b"\0\1ABCDEF", "acker:{vector:0}:blocks:0"
@@ -206,6 +206,11 @@ def _(v: Vector) -> None:
     for header in (b"", b"A" * 12, head, head + b"\x05t", head + b"\0label", head + b"\x01t"):
         v.redis("HSET", bucket, name.decode(), header.decode())
         v.damaged(_slot(0, block), record=header, checksums=LETTERS[0])
+    without_slots = b"A" * 10 + b"\0\0\0" + b"A" * 8 + b"\x01tlabel"
+    v.redis("HSET", bucket, name.decode(), without_slots.decode())
+    v.redis("SET", _key("block", block), "")
+    for number in (0, 1):
+        v.damaged(_slot(number, block), record=without_slots, checksums=b"")
     v.redis("HDEL", bucket, name.decode())
     v.redis("DEL", _key("block", block))
     v.show(_slot(0, block))

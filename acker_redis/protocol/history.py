@@ -198,16 +198,18 @@ def _parse(value: bytes) -> Point:
     numbers, at = _varints(value, 11, len(_NUMBERS))
     settings, more, sources = None, False, {}
     if at < len(value):
-        (*whole, target, slo_ms), at = _varints(value, at, 7)
-        settings, more, at = Settings(*whole, target / 1000, slo_ms), bool(value[at]), at + 1
+        (shards, tick_ms, mark, limit, deadline_ms, target, slo_ms), at = _varints(value, at, 7)
+        settings = Settings(shards, tick_ms, mark, limit, deadline_ms, target / 1000, slo_ms)
+        more, at = bool(value[at]), at + 1
     while at < len(value):
         end = at + 1 + value[at]
         name = value[at + 1 : end].decode()
         (ended, good), at = _varints(value, end, 2)
         sources[name] = (ended, good)
+    counters = dict(zip(_NUMBERS, numbers, strict=True))
     return Point(
         int.from_bytes(value[1:7], "big"),
-        *numbers,
+        **counters,
         mark=value[7:9],
         run=value[9:11],
         settings=settings,

@@ -126,7 +126,7 @@ def _sources(before: Point, after: Point) -> dict[str, tuple[int, int]]:
 def merged(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
     """Return at most ``most`` buckets and one per gap, each the sum of neighbours.
 
-    A gap stays a bucket of its own. ``open`` is that at the end, ``pending`` and ``waiting`` are
+    A gap stays a separate bucket. ``open`` is that at the end, ``pending`` and ``waiting`` are
     the highest.
     """
     size = -(-len(buckets) // most)

@@ -73,7 +73,7 @@ class Objective:
 
     @property
     def budget_left(self) -> float | None:
-        """What is left of the error budget, in percent; negative if it is overspent."""
+        """The rest of the error budget, in percent; negative if it is overspent."""
         burnt = self.share.burn_rate(self.target)
         return None if burnt is None else round(100 - 100 * burnt, 2)
 

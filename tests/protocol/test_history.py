@@ -1,4 +1,4 @@
-"""Points of a history: what they hold survives, and what is old or damaged is dropped."""
+"""Points of a history: their content survives, and old or damaged points are dropped."""
 
 import pytest
 from hypothesis import given, settings

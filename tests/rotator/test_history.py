@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 
 def write(acker: Acker) -> Point:
-    """Let a rotator write the point of this minute; return what is in the hash."""
+    """Let a rotator write the point of this minute; return the stored one."""
     job, calls = HistoryJob(Home(acker.connection, acker.namespace)), 1
     while (wait := job.ask()) is None:
         calls += 1

@@ -98,7 +98,7 @@ class CompletenessObjective(BaseModel):
     good_percent: float | None = Field(description="null: no tree ended", examples=[99.98])
     met: bool | None = Field(description="Whether the target is met; null: no tree ended")
     budget_left_percent: float | None = Field(
-        description="What is left of the error budget; negative: it is overspent", examples=[41.0]
+        description="The rest of the error budget; negative: it is overspent", examples=[41.0]
     )
     burn_rates: dict[str, BurnRate] = Field(
         description="By window: `5m`, `1h`, `6h`. Those of sources are from points of hours: their "

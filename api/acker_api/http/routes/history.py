@@ -1,7 +1,7 @@
 """The history of a namespace, and its objectives, as JSON and CSV."""
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
@@ -25,7 +25,9 @@ Format = Annotated[
     Literal["json", "csv"] | None, Query(description="By default, as the header Accept prefers")
 ]
 Accept = Annotated[str, Header(include_in_schema=False)]
-_CSV = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+_CSV: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/csv": {"schema": {"type": "string"}}}}
+}
 
 
 @router.get(

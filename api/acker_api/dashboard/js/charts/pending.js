@@ -1,4 +1,7 @@
-/** Pending trees over time, stacked by bucket: the oldest bucket is at the bottom. */
+/**
+ * Pending trees over time, stacked by bucket: the oldest bucket is at the bottom. History does not know the
+ * buckets: the time before the page was opened is one layer.
+ */
 
 import { Plot } from "./plot.js";
 import { compact, count } from "../core/format.js";
@@ -8,32 +11,33 @@ import { colour } from "../core/theme.js";
  * @param {number} buckets
  * @param {import("../core/scope.js").Scope} scope
  * @param {() => {value: number, label: string}[]} marks
+ * @param {() => import("../data/past.js").Happening[]} events
  */
-export function pendingPlot(buckets, scope, marks) {
+export function pendingPlot(buckets, scope, marks, events) {
   // Drawn from the highest sum down; each layer covers the part of the layer before that is not its own.
   const ages = Array.from({ length: buckets }, (_, at) => at);
-  const lines = ages.map((bucket) => ({
+  const lines = [{ label: "all buckets", filled: true, colour: () => colour("--line-strong") }, ...ages.map((bucket) => ({
     label: bucketName(bucket, buckets), filled: true, colour: () => bucketColour(bucket, buckets),
-  }));
+  }))];
   return new Plot({
-    label: "Pending trees by bucket", lines, scope, marks, format: compact,
-    shown: (sums) => sums.map((sum, at) => sum === null ? null : sum - (sums[at + 1] ?? 0)),
-    describe: (values) => {
+    label: "Pending trees by bucket", lines, scope, marks, events, format: compact,
+    shown: ([all, ...sums]) => [all, ...sums.map((sum, at) => sum === null ? null : sum - (sums[at + 1] ?? 0))],
+    describe: ([all, ...values]) => {
       const parts = values.map((value, at) => `${count(value ?? 0)} ${bucketName(at, buckets)}`);
-      return parts.join(", ");
+      return all === null ? parts.join(", ") : `${count(all)} in all buckets`;
     },
   });
 }
 
 /**
  * @param {Plot} plot
- * @param {import("../data/history.js").History} history
+ * @param {import("../data/past.js").Moment[]} moments
  */
-export function drawPending(plot, history) {
-  const points = history.since(plot.seconds);
-  const lines = plot.lines.map((_, bucket) => points.map(({ sample }) => sample
+export function drawPending(plot, moments) {
+  const buckets = plot.lines.length - 1;
+  const lines = Array.from({ length: buckets }, (_, bucket) => moments.map(({ sample }) => sample
     ? sample.buckets.slice(bucket).reduce((sum, each) => sum + each, 0) : null));
-  plot.set(points.map(({ t }) => t), lines);
+  plot.set(moments.map(({ t }) => t), [moments.map(({ bucket }) => bucket ? bucket.pending : null), ...lines]);
 }
 
 /** @param {number} bucket 0 is the newest @param {number} buckets */

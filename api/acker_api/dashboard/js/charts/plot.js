@@ -13,6 +13,8 @@ const DASHES = { dashed: [7, 4], dotted: [2, 3] };
 const LEAST_SECONDS = 20;
 const TABLE_ROWS = 12;
 const DESCRIBE_MS = 10_000;
+const DAY_SECONDS = 86_400;
+const date = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
 /**
  * @typedef {object} Line
@@ -34,14 +36,16 @@ export class Plot {
    *   displayed ones: stacked lines are drawn as sums
    * @param {number} [options.height]
    * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in range
+   * @param {() => import("../data/past.js").Happening[]} [options.events] moments, drawn as vertical lines; ticks at the bottom
    */
   constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [],
-    height = HEIGHT }) {
+    events = () => [], height = HEIGHT }) {
     this.lines = lines;
     this.format = format;
     this.describe = describe;
     this.shown = shown;
     this.marks = marks;
+    this.events = events;
     this.height = height;
     this.seconds = 120;
     this.describedAt = 0;
@@ -141,13 +145,13 @@ export class Plot {
       }))],
       axes: [
         { stroke: quiet, font, grid: { show: false }, ticks: { show: false }, size: 28, space: 70,
-          values: (_, splits) => splits.map((at) => moment(at * 1000).slice(-8)) },
+          values: (_, splits) => splits.map((at) => this.#time(at * 1000)) },
         { stroke: quiet, font, grid, ticks: { show: false }, size: 52, space: 36,
           values: (_, splits) => splits.map((value) => value % 1 ? "" : this.format(value)) },
       ],
       hooks: {
         setCursor: [(plot) => this.#tell(plot.cursor.idx ?? null)],
-        draw: [(plot) => this.#marks(plot)],
+        draw: [(plot) => this.#events(plot), (plot) => this.#marks(plot)],
       },
     };
   }
@@ -156,6 +160,32 @@ export class Plot {
     const times = this.data[0];
     const [first, last] = [times[0], times[times.length - 1]];
     return [last - Math.min(this.seconds, Math.max(LEAST_SECONDS, last - first)), last];
+  }
+
+  /** Return a label of the time axis. @param {number} ms */
+  #time(ms) {
+    if (this.seconds > DAY_SECONDS) return date.format(ms);
+    return this.seconds < 3600 ? moment(ms).slice(-8) : moment(ms).slice(-8, -3);
+  }
+
+  #events(plot) {
+    const { ctx, bbox } = plot;
+    const ratio = window.devicePixelRatio || 1;
+    const { min, max } = plot.scales.x;
+    ctx.save();
+    ctx.lineWidth = ratio;
+    for (const { t, text } of this.events()) {
+      if (t / 1000 < min || t / 1000 > max) continue;
+      const x = Math.round(plot.valToPos(t / 1000, "x", true));
+      const bottom = bbox.top + bbox.height;
+      ctx.strokeStyle = colour(text ? "--accent" : "--muted");
+      ctx.setLineDash(text ? [2 * ratio, 3 * ratio] : []);
+      ctx.beginPath();
+      ctx.moveTo(x, text ? bbox.top : bottom - 5 * ratio);
+      ctx.lineTo(x, bottom);
+      ctx.stroke();
+    }
+    ctx.restore();
   }
 
   #marks(plot) {
@@ -203,15 +233,16 @@ export class Plot {
 /**
  * Return buttons that choose the time range of the charts.
  *
- * @param {(seconds: number) => void} choose
+ * @param {typeof import("../data/past.js").RANGES} ranges
+ * @param {typeof import("../data/past.js").RANGES[number]} chosen the first choice
+ * @param {(range: typeof import("../data/past.js").RANGES[number]) => void} choose
  */
-export function spans(choose) {
-  const options = /** @type {[string, number][]} */ ([["2 min", 120], ["5 min", 300], ["15 min", 900]]);
-  const buttons = options.map(([text, seconds], at) => h("button", {
-    type: "button", class: "segment", "aria-pressed": String(at === 0), on: { click: (event) => {
+export function spans(ranges, chosen, choose) {
+  const buttons = ranges.map((range) => h("button", {
+    type: "button", class: "segment", "aria-pressed": String(range === chosen), on: { click: (event) => {
       for (const each of buttons) each.setAttribute("aria-pressed", String(each === event.currentTarget));
-      choose(seconds);
+      choose(range);
     } },
-  }, text));
+  }, range.text));
   return h("div", { class: "segments", role: "group", "aria-label": "Time shown" }, buttons);
 }

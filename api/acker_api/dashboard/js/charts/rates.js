@@ -6,6 +6,7 @@
 import { Plot } from "./plot.js";
 import { rate } from "../core/format.js";
 import { colour } from "../core/theme.js";
+import { ratesAt } from "../data/past.js";
 
 const PLOTS = [
   { label: "Tracked and acked per second", height: 132, lines: [
@@ -17,21 +18,24 @@ const PLOTS = [
     { name: "overflow", label: "overflow", dash: "dotted", colour: () => colour("--muted") }] },
 ];
 
-/** @param {import("../core/scope.js").Scope} scope */
-export function ratePlots(scope) {
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {() => import("../data/past.js").Happening[]} events
+ */
+export function ratePlots(scope, events) {
   return PLOTS.map(({ label, height, lines }) => new Plot({
-    label, height, lines, scope, format: rate,
+    label, height, lines, scope, events, format: rate,
     describe: (values) => lines.map((line, at) => `${rate(values[at] ?? 0)} ${line.label} a second`).join(", "),
   }));
 }
 
 /**
  * @param {Plot[]} plots
+ * @param {import("../data/past.js").Moment[]} moments
  * @param {import("../data/history.js").History} history
  */
-export function drawRates(plots, history) {
-  const points = history.since(plots[0].seconds);
-  const rates = points.map(({ at }) => at < 0 ? null : history.rates(at));
-  plots.forEach((plot, which) => plot.set(points.map(({ t }) => t),
+export function drawRates(plots, moments, history) {
+  const rates = moments.map((each) => ratesAt(each, history));
+  plots.forEach((plot, which) => plot.set(moments.map(({ t }) => t),
     PLOTS[which].lines.map(({ name }) => rates.map((each) => each ? each[name] : null))));
 }

@@ -76,28 +76,6 @@ export class History {
   }
 
   /**
-   * Return the samples of the last seconds, with an empty one in each gap.
-   *
-   * @param {number} seconds
-   * @returns {{t: number, sample: Sample | null, at: number}[]} `at`: the index in `samples`
-   */
-  since(seconds) {
-    const last = this.samples.at(-1);
-    if (!last) return [];
-    /** @type {{t: number, sample: Sample | null, at: number}[]} */
-    const found = [];
-    this.samples.forEach((sample, at) => {
-      if (sample.t < last.t - seconds * 1000) return;
-      const before = found.at(-1);
-      if (before && apart(before, sample)) {
-        found.push({ t: before.t + 1, sample: null, at: -1 });
-      }
-      found.push({ t: sample.t, sample, at });
-    });
-    return found;
-  }
-
-  /**
    * Return the verdicts per second by counter, at a sample; null without an earlier sample.
    *
    * @param {number} [at]
@@ -125,8 +103,13 @@ export class History {
   }
 }
 
-/** Return whether the values between two samples are unknown. */
-function apart(before, now) {
+/**
+ * Return whether the values between two samples are unknown.
+ *
+ * @param {Sample} before
+ * @param {Sample} now
+ */
+export function apart(before, now) {
   return Boolean(now.after) || now.t - before.t > GAP_MS;
 }
 

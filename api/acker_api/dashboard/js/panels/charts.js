@@ -6,8 +6,12 @@ import { drawPending, pendingPlot } from "../charts/pending.js";
 import { spans } from "../charts/plot.js";
 import { drawRates, ratePlots } from "../charts/rates.js";
 import { h, put, say } from "../core/dom.js";
-import { compact } from "../core/format.js";
+import { compact, count, moment } from "../core/format.js";
+import { happenings, moments, Past, RANGES } from "../data/past.js";
 import { Panel, skeleton } from "../ui/panel.js";
+
+/** Maximum number of happenings that are listed. */
+const MOST_MARKED = 8;
 
 /**
  * Return the panels of pending trees and of rates; they share one time range.
@@ -16,37 +20,55 @@ import { Panel, skeleton } from "../ui/panel.js";
  * @param {import("../core/scope.js").Scope} scope
  */
 export function timePanels(feed, scope) {
-  const rates = ratePlots(scope);
+  const past = new Past(feed.namespace, scope);
+  /** @type {import("../data/past.js").Happening[]} */
+  let happened = [];
+  const rates = ratePlots(scope, () => happened);
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
-  let seconds = 120;
+  const csv = h("a", { class: "button small", download: "", href: past.csv, "aria-label": "History as CSV" }, "CSV");
   const left = new Panel({ title: "Pending by bucket", fold: "all", note: "With each tick a tree moves down a bucket; it expires from the last",
-    tools: [spans((chosen) => {
-      seconds = chosen;
+    tools: [spans(RANGES, past.range, (chosen) => {
+      past.choose(chosen);
+      csv.setAttribute("href", past.csv);
       draw();
-    })] });
+    }), csv] });
   const right = new Panel({ title: "Verdicts per second", fold: "all", note: "With tracked trees; nacks have a separate scale" });
+  const marked = h("ul", { class: "happenings", role: "list", "aria-label": "Marked in the charts" });
+  const missing = h("p", { class: "quiet hint" });
   put(left.body, h("div", { class: "plot-space" }));
-  put(right.body, rates.map(({ root }) => root));
+  put(right.body, rates.map(({ root }) => root), marked, missing);
 
   const draw = () => {
     const status = feed.status.value;
     if (!status) return;
+    const found = moments(feed.history, past);
     left.safely(() => {
       const { buckets } = status.config;
-      if (pending?.lines.length !== buckets) {
-        pending = pendingPlot(buckets, scope, () => marks(feed.status.value));
+      if (pending?.lines.length !== buckets + 1) {
+        pending = pendingPlot(buckets, scope, () => marks(feed.status.value), () => happened);
         put(left.body, pending.root);
       }
-      pending.seconds = seconds;
-      drawPending(pending, feed.history);
+      pending.seconds = past.range.seconds;
+      drawPending(pending, found);
     });
     right.safely(() => {
-      for (const each of rates) each.seconds = seconds;
-      drawRates(rates, feed.history);
+      for (const each of rates) each.seconds = past.range.seconds;
+      drawRates(rates, found, feed.history);
     });
   };
-  feed.status.hear(scope, draw);
+  feed.status.hear(scope, () => {
+    // A long range changes with the history only.
+    if (past.range.live || !past.buckets.value.length || !pending) draw();
+  });
+  past.buckets.hear(scope, () => {
+    happened = happenings(past, (name, value) => name === "slo_target" ? String(value) : count(value));
+    put(marked, happened.filter(({ text }) => text).slice(-MOST_MARKED).map(({ t, text }) =>
+      h("li", {}, h("span", { class: "quiet number" }, moment(t)), ` ${text}`)));
+    draw();
+  });
+  past.error.hear(scope, (error) => say(missing, !error ? "" : error.notOffered
+    ? "This service does not keep a history." : `The history is missing: ${error.title}`));
   draw();
   return [left.root, right.root];
 }

@@ -28,7 +28,7 @@ const TIMES = ["tick_ms", "deadline_ms", "slo_ms"];
 /** Return a value of a setting as text. @param {string} name @param {number} value */
 const shown = (name, value) => (name === "slo_target" ? String(value) : count(value));
 
-/** Return what is wrong with a value of a setting; "" if nothing is. */
+/** Return the problem of a value of a setting; "" for a valid one. */
 function wrong({ label, from = 1, below }, value) {
   if (below) {
     const valid = value >= from && value < below && Math.round(value * 1000) / 1000 === value;

@@ -6,6 +6,7 @@ import { failuresPanel } from "../panels/failures.js";
 import { figures } from "../panels/figures.js";
 import { backlogPanel, rotatorPanel } from "../panels/health.js";
 import { latencyPanel } from "../panels/latency.js";
+import { objectivePanel } from "../panels/objective.js";
 import { oldestPanel } from "../panels/oldest.js";
 import { verdictsPanel } from "../panels/verdicts.js";
 import { waitsPanel } from "../panels/waits.js";
@@ -22,6 +23,7 @@ export function live(scope, feed) {
     h("div", { class: "row halves" }, oldestPanel(feed, scope), failuresPanel(feed, scope)),
     waitsPanel(feed, scope),
     h("div", { class: "row wide-narrow" }, rates, rotatorPanel(feed, scope)),
+    objectivePanel(feed, scope),
     shardsPanel(feed, scope),
     verdictsPanel(feed, scope),
     h("div", { class: "row halves" }, latencyPanel(feed, scope), backlogPanel(feed, scope)));

@@ -172,7 +172,7 @@ def name_of(unit: Unit, at_ms: int) -> str:
     """Return the field of the point of a time.
 
     >>> name_of("m", 1_700_000_000_000), name_of("h", 1_700_000_000_000)
-    ('m1333', 'h382')
+    ('m1333', 'h622')
     """
     length, size = (MINUTE_MS, MINUTES) if unit == "m" else (HOUR_MS, HOURS)
     return f"{unit}{at_ms // length % size}"

@@ -306,8 +306,8 @@ def _nacked(status: Status, text: str, headline: str, severe: bool) -> Finding:
     return (error if severe else warning)(
         "nacks",
         f"{text}; slo_target permits {most:g} % nacks",
-        f"read the reasons: acker-redis outcomes {status.namespace} TASK; or, if so many nacks are "
-        f"normal: acker-redis config set {status.namespace} slo_target PERCENT",
+        f"read the reasons: acker-redis outcomes {status.namespace} TASK; if so many nacks are "
+        "normal, lower slo_target",
         status.namespace,
         headline=headline,
     )

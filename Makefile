@@ -75,6 +75,7 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/latency.py
 	@$(BIN)/python benchmarks/drain.py
 	@$(BIN)/python benchmarks/admin.py
+	@$(BIN)/python benchmarks/overview.py
 	@$(BIN)/python benchmarks/events.py
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py

@@ -305,10 +305,9 @@ def _nacked(status: Status, text: str, headline: str, severe: bool) -> Finding:
     most = 100 * permitted(status.config)
     return (error if severe else warning)(
         "nacks",
-        f"{text}. The objective slo_target permits {most:g} % of nacks",
-        f"read the reasons: acker-redis outcomes {status.namespace} SOURCE; or in the dashboard, "
-        "Recent failures. If so many nacks are normal, lower the objective: acker-redis config set "
-        f"{status.namespace} slo_target PERCENT",
+        f"{text}; slo_target permits {most:g} % nacks",
+        f"read the reasons: acker-redis outcomes {status.namespace} SOURCE; if so many nacks are "
+        "normal, lower slo_target",
         status.namespace,
         headline=headline,
     )

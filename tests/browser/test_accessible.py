@@ -84,7 +84,7 @@ def test_pages_work_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> Non
     expect(page.locator("#main")).to_be_focused()
     assert page.evaluate("location.hash") == ""
     page.keyboard.press("Tab")
-    expect(page.get_by_label("Search namespaces by name")).to_be_focused()
+    expect(page.get_by_label("Filter namespaces by name")).to_be_focused()
     for _ in ("Cards", "Table", "New namespace", "orders"):
         page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="orders")).to_be_focused()

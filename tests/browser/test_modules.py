@@ -140,9 +140,11 @@ def test_rates_use_two_readings(page: Page) -> None:
 
 def test_no_line_and_no_rate_bridges_an_outage(page: Page) -> None:
     # The outage is shorter than the pause after which any reading begins a new line.
-    body = """const h = new m.History('n' + Math.random());
+    body = """const { moments, RANGES } = await import('/static/latest/js/data/past.js');
+        const h = new m.History('n' + Math.random());
         x.forEach((each, at) => { if (at === 2) h.interrupt(); h.add(each); });
-        return [h.since(900).map((each) => each.sample === null),
+        const past = { range: RANGES[1], buckets: { value: [] } };
+        return [moments(h, past).map((each) => !each.sample),
             h.samples.map((_, at) => h.rates(at)?.acked ?? null)];"""
     seen = readings((0, 0), (1, 10), (4, 40), (5, 50))
     assert call(page, "data/history", body, seen) == [

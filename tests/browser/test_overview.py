@@ -57,7 +57,7 @@ def test_all_namespaces_are_judged_worst_first(make_load: MakeLoad, open_page: O
     expect(rows.nth(3)).to_contain_text("a-00")
     expect(page.locator(".page-note")).to_contain_text(f"1 error, 1 warning, {MANY + 1} ok")
 
-    search = page.get_by_label("Search namespaces by name")
+    search = page.get_by_label("Filter namespaces by name")
     search.fill("A-3")
     expect(rows).to_have_count(11)
     expect(page.locator(".page-note")).to_contain_text("10 matches")
@@ -117,7 +117,7 @@ def test_search_reaches_namespaces_that_are_not_listed(
     page.route("**/api/v1/overview*", cut)
     page.goto("/")
     expect(page.locator(".card")).to_have_count(1)
-    page.get_by_label("Search namespaces by name").fill("ORD")
+    page.get_by_label("Filter namespaces by name").fill("ORD")
     expect(page.get_by_role("link", name="orders")).to_be_visible()
 
 

@@ -52,9 +52,9 @@ def test_page_is_short_and_its_rows_are_links(make_load: MakeLoad, open_page: Op
     right = tail.evaluate("each => each.getBoundingClientRect().right")
     assert right <= link.evaluate("each => each.getBoundingClientRect().right") + 1
     # The whole row leads to the tree, also its last cell.
-    oldest.get_by_role("row").filter(has_text=text).first.get_by_role("cell").last.click(
-        force=True  # the link covers the row
-    )
+    its = page.locator("th", has_text=re.compile(f"^{text}$"))
+    row = oldest.get_by_role("row").filter(has=its)
+    row.get_by_role("cell").last.click(force=True)  # the link covers the row
     expect(page.locator(".tree-title bdi")).to_have_text(text)
 
 

@@ -27,7 +27,8 @@ def seek(page: Page, text: str) -> None:
 def test_search_finds_ids_that_are_pending_waiting_or_gone(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
-    load = make_load("orders", shards=2, edges=("mill", "shop"))
+    # A namespace of its own: the service keeps what passed while the last test listened.
+    load = make_load("parcels", shards=2, edges=("mill", "shop"))
     other = make_load("bills")
     anchor = load.track_as("order-4711")
     failed = load.track_as("order-4712")
@@ -47,7 +48,7 @@ def test_search_finds_ids_that_are_pending_waiting_or_gone(
     expect(rows.filter(has_text="order-4712")).to_contain_text(re.compile("verdict waits.*torn"))
     expect(page.get_by_text("4 matches. Everything was read.")).to_be_visible()
     looked = panel(page, "Where it looked")
-    expect(looked).to_contain_text("ordersall pending trees (2); all verdicts that wait (1)")
+    expect(looked).to_contain_text("parcelsall pending trees (2); all verdicts that wait (1)")
     rows.get_by_role("link", name="order-page").click()
     expect(page).to_have_url(re.compile("blocks/815$"))
     page.go_back()
@@ -69,7 +70,7 @@ def test_search_finds_ids_that_are_pending_waiting_or_gone(
     batch = Batch()
     batch.fail(anchor, "wet")
     load.acker.apply(batch)
-    page.goto("/#/ns/orders")
+    page.goto("/#/ns/parcels")
     expect(panel(page, "Recent failures")).to_contain_text("wet")
     outcomes = load.acker.outcomes("shop")
     outcomes.take(outcomes.read())

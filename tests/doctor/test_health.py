@@ -179,7 +179,7 @@ def test_permitted_share_of_nacks_is_a_setting(target: float, level: str) -> Non
     assert judged("nacks", state, grown(acked=950, failed=50)).level == level
     everything = judged("nacks", state, grown(failed=50))
     assert everything.level == "error"
-    assert f"permits {100 - target:g} % of nacks" in everything.detail
+    assert f"permits {100 - target:g} % nacks" in everything.detail
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
             ("--trees", "4000", "--calls", "2", "--rounds", "0"),
             "the producer applied",
         ),
+        ("overview", ("--rounds", "1", "--most", "44"), "of a core"),
         ("events", ("--listeners", "10", "--seconds", "0.3"), "\n10  "),
         pytest.param(
             *("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),

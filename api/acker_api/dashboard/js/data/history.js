@@ -103,8 +103,13 @@ export class History {
   }
 }
 
-/** Return whether the values between two samples are unknown. */
-function apart(before, now) {
+/**
+ * Return whether the values between two samples are unknown.
+ *
+ * @param {Sample} before
+ * @param {Sample} now
+ */
+export function apart(before, now) {
   return Boolean(now.after) || now.t - before.t > GAP_MS;
 }
 

@@ -2,6 +2,7 @@
 
 import { address, get, inNamespace } from "../core/api.js";
 import { Signal } from "../core/signal.js";
+import { apart } from "./history.js";
 
 /** The ranges of the charts: their text, length, and the range of REST; `live`: with every second of this page. */
 export const RANGES = [
@@ -15,8 +16,6 @@ const OFTEN_MS = 60_000;
 const RARELY_MS = 300_000;
 /** Pause after a failed request. */
 const AGAIN_MS = 10_000;
-/** Live samples further apart than this have a gap between them. */
-const GAP_MS = 12_000;
 /** The first live sample may come so long after the last bucket. */
 const JOINT_MS = 130_000;
 /** A sample so near to the end of a bucket does not replace it. */
@@ -114,8 +113,8 @@ export function moments(history, { range, buckets: { value: buckets } }) {
   for (const each of all) {
     const before = found.at(-1);
     const pause = before ? each.t - before.t : 0;
-    const gap = each.bucket ? each.bucket.gap
-      : (!before?.bucket && each.sample?.after) || pause > (before?.bucket ? JOINT_MS : GAP_MS);
+    const gap = each.bucket ? each.bucket.gap : each.sample?.after
+      || (before?.sample && each.sample ? apart(before.sample, each.sample) : pause > JOINT_MS);
     if (before && gap) found.push({ t: before.t + 1 });
     // After a gap its own bucket is left out: the counts are right, but not when it happened.
     if (each.bucket?.gap) found.push({ t: each.t });

@@ -17,7 +17,7 @@ const COLUMNS = [{ title: "Source" }, { title: "Good trees", kind: "number" }, {
  */
 export function objectivePanel(feed, scope) {
   const path = inNamespace(feed.namespace, "slo");
-  const panel = new Panel({ title: "Completeness", note: "Trees that completed in time; at a burn rate of 1 the error budget lasts for 30 days",
+  const panel = new Panel({ title: "Completeness", fold: "all", note: "Trees that completed in time; at a burn rate of 1 the error budget lasts for 30 days",
     tools: [h("a", { class: "button small", download: "", href: `${address(path)}?format=csv`, "aria-label": "Completeness as CSV" }, "CSV")] });
   const sentence = h("p", { class: "objective-sentence" });
   const { root, body } = table("Objective by source", COLUMNS, { kind: "stack" });

@@ -41,8 +41,8 @@ export function overview(scope, { query }) {
   let all = false;
   let order = "";
 
-  const search = h("input", { class: "input search", type: "search", placeholder: "Namespace", value: text, spellcheck: "false",
-    "aria-label": "Search namespaces by name", on: { input: () => {
+  const search = h("input", { class: "input name-filter", type: "search", placeholder: "Filter by name", value: text, spellcheck: "false",
+    "aria-label": "Filter namespaces by name", on: { input: () => {
       text = search.value.trim();
       // The address can be shared; it adds nothing to the history.
       history.replaceState(null, "", href([], { search: text }));

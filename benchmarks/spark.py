@@ -42,7 +42,7 @@ from acker_redis.protocol.ids import SLOTS
 from acker_redis.spark import Acker, Ids, counted
 from acker_redis.sync import client
 
-NAMESPACE, TASK = "bench-spark", "bench"
+NAMESPACE, SOURCE = "bench-spark", "bench"
 PER_TREE = 5
 Ints = npt.NDArray[np.int64]
 
@@ -155,7 +155,7 @@ def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
     def prepare() -> None:
         bench.begin()
         for at, (label, number) in enumerate(blocks):
-            bench.direct.track_block(TASK, label, deltas[at * SLOTS : (at + 1) * SLOTS], number)
+            bench.direct.track_block(SOURCE, label, deltas[at * SLOTS : (at + 1) * SLOTS], number)
 
     def ours() -> None:
         acker.ack(bench.read(name), bench.batch(), query_id="acks")
@@ -174,7 +174,7 @@ def tracks(bench: Bench, records: int, freeze: bool) -> None:
 
     def ours() -> None:
         with acker.batch(bench.read("records"), bench.batch(), query_id="t", freeze=freeze) as b:
-            b.track(source=TASK, source_id=counted(F.lit("bench"), number="offset"), edges="out")
+            b.track(source=SOURCE, source_id=counted(F.lit("bench"), number="offset"), edges="out")
         tracked = bench.direct.status().counters["tracked"]
         if tracked != records:
             raise SystemExit(f"{tracked} of {records} are tracked")
@@ -195,7 +195,7 @@ def gaps(bench: Bench, records: int) -> None:
             acker = bench.begin()
             before = bench.used()
             with acker.batch(bench.read(name), bench.batch(), query_id="gaps") as b:
-                b.track(source=TASK, source_id=ids)
+                b.track(source=SOURCE, source_id=ids)
             used.append((bench.used() - before) / records)
         print(f"1 of {step} numbers  {used[0]:12.1f} B{used[1]:10.1f} B", flush=True)
 
@@ -215,7 +215,11 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
         from acker_redis.spark.fold.terms import Kind
 
         job = Job(
-            acker.application.target, 1, acker.application.lane("prepare"), bench.batch(), task=TASK
+            acker.application.target,
+            1,
+            acker.application.lane("prepare"),
+            bench.batch(),
+            source=SOURCE,
         )
         apply(job, [Terms(Kind.TRACK, rows)], "driver")
 
@@ -247,7 +251,7 @@ def ids(bench: Bench, count: int) -> None:
 
     name, key = F.concat_ws("|", F.lit("anchor|bench|"), "sid"), "sid"
     plain = F.xxhash64(F.lit(0), name)
-    bench.turns("ids: anchors", read(plain), read(maker.anchor(key, source=TASK)), count)
+    bench.turns("ids: anchors", read(plain), read(maker.anchor(key, source=SOURCE)), count)
     plain = F.xxhash64("parent", name)
     bench.turns("ids: children, key", read(plain), read(maker.tuple_id("parent", "e", key)), count)
     plain = F.xxhash64("parent", F.lit("tuple|e|"))

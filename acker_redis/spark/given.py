@@ -80,7 +80,7 @@ class Given:
         lane = self.application.lane(self.query_id)
         return turns.standing(self.application.client, lane, self.batch_id) is not None
 
-    def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
+    def job(self, source: str = "", labels: dict[int, str] | None = None) -> Job:
         """Return the settings that all calls of this batch share."""
         application = self.application
         return Job(
@@ -89,7 +89,7 @@ class Given:
             lane=application.lane(self.query_id),
             batch_id=self.batch_id,
             on_changed=application.on_changed_batch,
-            task=task,
+            source=source,
             labels=labels or {},
         )
 

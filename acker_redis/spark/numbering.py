@@ -72,7 +72,7 @@ class Numbered:
 def number(
     trees: DataFrame,
     name: str,
-    task: str,
+    source: str,
     whose: tuple[str | int, ...],
     ids: Ids,
     least: int = LEAST,
@@ -91,7 +91,7 @@ def number(
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
     found = _without_gaps(trees) if large else None
     found = _grouped(trees, PREFIX, ATTEMPT, _WINDOW) if found is None else found
-    blocks = tuple(_blocks(found, partial(ids.maker.block, task, *whose), least))
+    blocks = tuple(_blocks(found, partial(ids.maker.block, source, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
         raise InvalidBatchError(
             "two blocks of the batch have the same number by chance: change the prefix of the "
@@ -99,7 +99,7 @@ def number(
         )
     trees = trees.withColumn(SOURCE, F.expr(f"concat({PREFIX}, '/', cast({NUMBER} AS STRING))"))
     if not blocks:
-        apart = ids.add_anchor(trees, name, SOURCE, ATTEMPT, task)
+        apart = ids.add_anchor(trees, name, SOURCE, ATTEMPT, source)
         return Numbered(apart, blocks, loose=True)
     loose = len(blocks) < len(found)
     placed, first, base = _placed(trees, blocks, loose)
@@ -107,7 +107,7 @@ def number(
     if not loose:
         return Numbered(placed.withColumn(name, F.expr(anchor)), blocks, loose)
     anchor = f"CASE WHEN {first} > 0 THEN {anchor} ELSE {{}} END"
-    return Numbered(ids.add_anchor(placed, name, SOURCE, ATTEMPT, task, anchor), blocks, loose)
+    return Numbered(ids.add_anchor(placed, name, SOURCE, ATTEMPT, source, anchor), blocks, loose)
 
 
 def _grouped(trees: DataFrame, *keys: str) -> Sequence[tuple[Any, ...]]:

@@ -24,23 +24,23 @@ _LOG_SECONDS = 30.0
 
 
 def wait_for_room(
-    acker: Acker, task: str, slots: Sequence[int], max_wait: float, again: bool = False
+    acker: Acker, source: str, slots: Sequence[int], max_wait: float, again: bool = False
 ) -> float:
     """Wait until the trees of a batch fit; return the seconds that it took.
 
     Args:
         acker: The client of the namespace.
-        task: The source that tracks the trees.
+        source: The source that tracks the trees.
         slots: The number of new loose trees, and of slots of new blocks, for each shard.
         max_wait: Maximum wait, in seconds.
         again: Some of the trees are already pending from an earlier run, and may themselves fill
-            the table. Then wait only for the backlog of the task's verdicts.
+            the table. Then wait only for the backlog of the source's verdicts.
 
     Raises:
         ConfigError: The trees can never fit.
         HighWaterError: The trees do not fit after ``max_wait`` seconds.
-        BacklogError: After ``max_wait`` seconds the task's verdicts are not taken, or the namespace
-            is still being resharded.
+        BacklogError: After ``max_wait`` seconds the source's verdicts are not taken, or the
+            namespace is still being resharded.
         WrongShardError: The number of shards has changed.
 
     """
@@ -61,16 +61,16 @@ def wait_for_room(
                 f"{acker.namespace} was resharded or created again: run the batch again"
             )
         pending = np.array([sum(shard.pending) for shard in status.shards])
-        backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
+        backlog = max(shard.backlog.get(source, 0) for shard in status.shards)
         now = time.monotonic()
         reshard = status.reshard
         fits = ((pending + wanted <= limits) | (wanted == 0)).all() and backlog < backlog_limit
         if fits and not reshard:
             return now - began
         if now - began >= max_wait:
-            raise _no_room(acker.namespace, status, task, backlog, now - began)
+            raise _no_room(acker.namespace, status, source, backlog, now - began)
         if logged == began or now - logged >= _LOG_SECONDS:
-            _log_waiting(status, total, f"{backlog} verdicts of {task}", now - began, max_wait)
+            _log_waiting(status, total, f"{backlog} verdicts of {source}", now - began, max_wait)
             logged = now
         time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))
         status = acker.status()
@@ -102,7 +102,9 @@ def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:
         )
 
 
-def _no_room(namespace: str, status: Status, task: str, backlog: int, waited: float) -> AckerError:
+def _no_room(
+    namespace: str, status: Status, source: str, backlog: int, waited: float
+) -> AckerError:
     """Return the error that says why a batch did not fit after ``waited`` seconds."""
     if status.reshard:
         return BacklogError(
@@ -111,7 +113,7 @@ def _no_room(namespace: str, status: Status, task: str, backlog: int, waited: fl
         )
     if backlog >= status.config.backlog_share:
         return BacklogError(
-            f"{backlog} verdicts of {task} were not taken after {waited:.0f} s: its source must "
+            f"{backlog} verdicts of {source} were not taken after {waited:.0f} s: its source must "
             "read and take its outcomes"
         )
     return HighWaterError(

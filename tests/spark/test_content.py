@@ -27,7 +27,7 @@ from tests.support import tick, total, verdicts
 from tests.tiers import examples
 
 LABELS = {number: f"label {number}" for number in range(10)}
-SOURCE: dict[str, Any] = {"task": "t", "labels": LABELS}
+SOURCE: dict[str, Any] = {"source": "t", "labels": LABELS}
 ANCHORS = st.integers(1, 2**62 - 1) | st.integers(1, 9) | st.builds(
     block_anchor, st.integers(0, 9), st.integers(0, 4094) | st.integers(0, 3)
 )  # fmt: skip
@@ -193,11 +193,11 @@ def test_other_tracks_have_another_digest() -> None:
         sealed([loose[0], (Kind.TRACK, 8, 41, "t")], **SOURCE),
         sealed([loose[0], (Kind.TRACK, 8, 42, "r")], **SOURCE),
         sealed([(Kind.TRACK, 7, 40, "r"), (Kind.TRACK, 8, 41, "s")], **SOURCE),
-        sealed(loose, task="u"),
+        sealed(loose, source="u"),
         sealed(loose[:1], **SOURCE),
         sealed(blocks, **SOURCE),
-        sealed(blocks, task="t", labels={1: "another"}),
-        sealed(blocks, task="u", labels=LABELS),
+        sealed(blocks, source="t", labels={1: "another"}),
+        sealed(blocks, source="u", labels=LABELS),
         sealed(blocks[:1], **SOURCE),
         sealed([blocks[0], (Kind.TRACK, block_anchor(1, 1), 42, "")], **SOURCE),
         sealed(loose, fail_all="w", **SOURCE),
@@ -426,17 +426,17 @@ def test_blocks_fill_calls() -> None:
     """Up to 64 blocks and 1 MiB per call; a full block takes some 32 KiB."""
     labels = dict.fromkeys(range(200), "b")
     few: list[Term] = [(Kind.TRACK, block_anchor(number, 0), 1, "") for number in range(200)]
-    parts = parts_of(sealed(few, task="t", labels=labels))
+    parts = parts_of(sealed(few, source="t", labels=labels))
     assert [len(part.rows) for part in parts] == [64, 64, 64, 8]
     full: list[Term] = [
         (Kind.TRACK, block_anchor(number, slot), 1 + slot, "")
         for number in range(40)
         for slot in range(SLOTS)
     ]
-    parts = parts_of(sealed(full, task="t", labels=labels))
+    parts = parts_of(sealed(full, source="t", labels=labels))
     check_limits(parts, 1)
     assert [len(part.rows) for part in parts] == [31, 9]
-    parts = parts_of(sealed(few, task="t", labels=dict.fromkeys(range(200), "é" * 127)))
+    parts = parts_of(sealed(few, source="t", labels=dict.fromkeys(range(200), "é" * 127)))
     assert [len(part.rows) for part in parts] == [64, 64, 64, 8]
 
 
@@ -448,13 +448,13 @@ def test_absent_slots_fill_calls() -> None:
         for number in range(20)
         for slot in range(0, 1489, 8)
     ]
-    parts = parts_of(sealed(gaps, task="t", labels=labels))
+    parts = parts_of(sealed(gaps, source="t", labels=labels))
     check_limits(parts, 1)
     assert [len(part.rows) for part in parts] == [3, 3, 3, 3, 3, 3, 2]
     ends: list[Term] = [
         (Kind.TRACK, block_anchor(number, slot), 1, "") for number in range(3) for slot in (0, 4094)
     ]
-    parts = parts_of(sealed(ends, task="t", labels=labels))
+    parts = parts_of(sealed(ends, source="t", labels=labels))
     check_limits(parts, 1)
     assert [len(part.rows) for part in parts] == [1, 1, 1]
     assert said(parts, "t").blocks == dict.fromkeys(range(3), ("b", {0: 1, 4094: 1}))
@@ -548,7 +548,7 @@ def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int, ste
     ]
     seq, changed = 0, "batch 999999998 came back with other content"
     for terms, why in ((before, None), (after, changed), (after, changed)):
-        found = sealed(terms, shards, task="t", labels=labels, fail_all=why)
+        found = sealed(terms, shards, source="t", labels=labels, fail_all=why)
         check_limits(parts_of(found), shards)
         for part in parts_of(found):
             seq += 1
@@ -585,7 +585,7 @@ def test_trees_of_a_bolt_all_fail(make_any_acker: MakeAcker, shards: int) -> Non
     assert said(parts_of(found)).deltas == {}
     assert said(parts_of(found)).failed == dict.fromkeys(anchors, "changed")
     assert found == sealed(terms[::-1], shards, fail_all="changed")
-    parts = [*parts_of(sealed(tracks, shards, task="t", labels=labels)), *parts_of(found)]
+    parts = [*parts_of(sealed(tracks, shards, source="t", labels=labels)), *parts_of(found)]
     for seq, part in enumerate(parts, 1):
         acker.apply_part(part, Fence("@lane", seq))
     nacked = {(v[0], v[1], v[2]) for v in verdicts(acker)}

@@ -81,7 +81,7 @@ class Driver:
         """Apply terms in random order; die before this call, counted from 0 (-1: never)."""
         self.client.calls_left = dies_before
         job = Job(
-            self.target, self.shards, LANE, batch_id, self.on_changed, task="t", labels=LABELS
+            self.target, self.shards, LANE, batch_id, self.on_changed, source="t", labels=LABELS
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Target, "client", lambda target: self.client)
@@ -99,7 +99,7 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 
 
 def one(terms: list[Term]) -> Sealed:
-    (found,) = sealed(terms, task="t", labels=LABELS).values()
+    (found,) = sealed(terms, source="t", labels=LABELS).values()
     return found
 
 
@@ -127,7 +127,7 @@ def test_standing_returns_the_applied_content(make_any_acker: MakeAcker) -> None
     driver = Driver(acker)
     assert standing(acker, LANE, 5) is None
     done = driver.apply(5, loose(2))
-    digest = digest_of((s, each.digest) for s, each in sealed(loose(2), 2, task="t").items())
+    digest = digest_of((s, each.digest) for s, each in sealed(loose(2), 2, source="t").items())
     assert numbers(done, "tracked") == 2
     assert standing(acker, LANE, 5) == Standing(0, digest)
     assert standing(acker, LANE, 6) is None
@@ -140,7 +140,7 @@ def test_two_contents_in_one_generation_match_no_retry(make_any_acker: MakeAcker
     """Two concurrent drivers, each of which was first on one shard."""
     acker = make_any_acker(shards=2)
     even, odd = loose(1, 1), loose(1, 2)
-    (zero,), (other,) = sealed(even, 2, task="t").values(), sealed(odd, 2, task="t").values()
+    (zero,), (other,) = sealed(even, 2, source="t").values(), sealed(odd, 2, source="t").values()
     assert (zero.shard, other.shard) == (0, 1)
     for content in (zero, other):
         send(acker, LaneTurn(LANE, 0, 0, digest_of([(content.shard, content.digest)])), content)

@@ -362,7 +362,7 @@ def test_retry_waits_for_the_backlog_only(
     track(acker, records(spark, *"abcdefgh"))
     seen: list[bool] = []
 
-    def wait(client: object, task: str, trees: object, max_wait: float, again: bool) -> float:
+    def wait(client: object, source: str, trees: object, max_wait: float, again: bool) -> float:
         seen.append(again)
         return 0.0
 

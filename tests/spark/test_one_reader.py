@@ -1,4 +1,4 @@
-"""A task has one stream reader in an application: a concurrent second reader is refused."""
+"""A source has one stream reader in an application: a concurrent second reader is refused."""
 
 import os
 import signal

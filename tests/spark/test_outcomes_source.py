@@ -143,7 +143,7 @@ def test_a_stream_over_several_batches_and_restarts(
 
 @pytest.mark.full
 @pytest.mark.parametrize("join", [True, pytest.param(False, marks=pytest.mark.nightly)])
-def test_two_readers_of_a_task_in_one_application_are_refused(
+def test_two_readers_of_a_source_in_one_application_are_refused(
     spark_: SparkSession, acker: Acker, tmp_path: Path, join: bool
 ) -> None:
     """A self-join or two queries: each would delete entries that the other has only planned."""

@@ -185,7 +185,7 @@ def test_available_now_reads_only_waiting_verdicts(acker: Acker) -> None:
     assert it.latestOffset(start, ReadMaxRows(2))["ids"] == {"0": ids(acker)[-1]}
 
 
-def test_available_now_of_a_task_without_verdicts(acker: Acker) -> None:
+def test_available_now_of_a_source_without_verdicts(acker: Acker) -> None:
     it = reader(acker)
     it.prepareForTriggerAvailableNow()
     acked(acker, "late")
@@ -281,7 +281,7 @@ def test_lost_namespace_is_an_error_for_a_running_query(
 
 
 def test_the_checkpoint_of_another_source_is_refused(acker: Acker) -> None:
-    """Entries of two tasks may have the same ids, so a commit could delete the wrong entries."""
+    """Entries of two sources may have the same ids, so a commit could delete the wrong entries."""
     acked(acker, "a")
     it = reader(acker)
     other = VerdictOffset(acker.namespace, "other", {0: (ids(acker)[0],)}).to_dict()

@@ -834,8 +834,8 @@ def test_a_ledger_names_verdicts(spark: SparkSession, ledger: Ledger) -> None:
         trees.selectExpr("anchor + 50 AS anchor", "concat('r', source_id) AS source_id"), "q", 1
     )
     schema = (
-        "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
-        "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
+        "namespace STRING, source STRING, verdict STRING, reason STRING, why STRING, "
+        "anchor BIGINT, source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
     )
     plain = ("n", "t", "ack", "completed", "")
     outcomes_ = spark.createDataFrame(

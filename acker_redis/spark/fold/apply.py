@@ -72,7 +72,7 @@ class Job:
     lane: str
     batch_id: int
     on_changed: OnChanged = "raise"
-    task: str = ""
+    source: str = ""
     labels: Mapping[int, str] = field(default_factory=dict)
     """Labels of the tracked blocks, by block number."""
     unmentioned: Unmentioned = "ack"
@@ -213,7 +213,9 @@ def _why(job: Job) -> str:
 
 
 def _content(job: Job, shard: int, why: str | None) -> Content:
-    return Content(shard, job.shards, job.task, job.labels, why, job.unmentioned, job.why_vanished)
+    return Content(
+        shard, job.shards, job.source, job.labels, why, job.unmentioned, job.why_vanished
+    )
 
 
 def _work(job: Job, phase: Phase, rows: Sequence[Packed]) -> Iterator[dict[str, Any]]:

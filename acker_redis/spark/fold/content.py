@@ -61,14 +61,14 @@ class Content:
         self,
         shard: int,
         shards: int,
-        task: str = "",
+        source: str = "",
         labels: Mapping[int, str] | None = None,
         fail_all: str | None = None,
         unmentioned: Unmentioned = "ack",
         why_vanished: str = "",
     ) -> None:
         self._shard, self._shards = shard, shards
-        self._task, self._labels = task, labels or {}
+        self._source, self._labels = source, labels or {}
         self._fail_all = fail_all
         self._unmentioned, self._why_vanished = unmentioned, why_vanished
         self._vanished: Pairs = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -190,7 +190,7 @@ class Content:
                     flags,
                     wire(anchors[start:end]),
                     wire(deltas[start:end]),
-                    self._task,
+                    self._source,
                     (*sources, *whys),
                 ),
             )
@@ -218,7 +218,7 @@ class Content:
         held = row != 0
         present = b"" if held.all() else np.packbits(held).tobytes()
         if self._fail_all is None:
-            yield replace(pack_track(block, self._task, label, column), present=present)
+            yield replace(pack_track(block, self._source, label, column), present=present)
             return
         # The block may be pending with the content of an earlier run. This content therefore fails
         # under a separate block number, derived from the content.
@@ -228,7 +228,7 @@ class Content:
         failed = dict.fromkeys(np.flatnonzero(held).tolist(), self._fail_all)
         # A part carries a limited number of failures. No other batch uses this block number, so the
         # block does not end between two parts.
-        yield replace(pack_track(number, self._task, label, column), present=present)
+        yield replace(pack_track(number, self._source, label, column), present=present)
         yield from (pack_deltas(number, {}, lot) for lot in split_failures(failed))
 
     def _bolts(self) -> Iterator[Part]:

@@ -1,7 +1,7 @@
 """Offsets of a streaming read of verdicts, without the I/O.
 
-The position in a task's streams does not only grow: after a failover of Redis, new entries may have
-smaller ids than entries that were read before, and a range of ids would skip them. An offset
+The position in a source's streams does not only grow: after a failover of Redis, new entries may
+have smaller ids than entries that were read before, and a range of ids would skip them. An offset
 therefore lists the ids of the entries in its micro-batch, for each shard::
 
     {"namespace": "orders", "source": "shop", "ids": {"0": "1727712345678-0 1727712345678-1"}}
@@ -37,9 +37,9 @@ class VerdictOffset:
         return {"namespace": self.namespace, "source": self.source, "ids": ids}
 
     def parse(self, offset: Mapping[str, Any]) -> "VerdictOffset":
-        """Return an offset from a checkpoint of the same task.
+        """Return an offset from a checkpoint of the same source.
 
-        Raises ConfigError for an offset of another task, whose entries may have the same ids.
+        Raises ConfigError for an offset of another source, whose entries may have the same ids.
         """
         ids = offset.get("ids")
         if not isinstance(ids, dict) or not all(

@@ -1,4 +1,4 @@
-"""Reads planned entries of a task's verdicts, as record batches.
+"""Reads planned entries of a source's verdicts, as record batches.
 
 The driver plans which entries a read returns; a part is the plan of one shard. The data source and
 :func:`read_outcomes` read the same parts.
@@ -44,7 +44,7 @@ Part = Waiting | Listed
 
 
 def streams_of(options: OutcomeOptions) -> OutcomeStreams:
-    """Return the streams of the task."""
+    """Return the streams of the source."""
     return OutcomeStreams(options.target.client(), options.source)
 
 

@@ -1,4 +1,4 @@
-"""Reads the streams of a task's verdicts without a cursor, and takes entries by their ids."""
+"""Reads the streams of a source's verdicts without a cursor, and takes entries by their ids."""
 
 import time
 from collections import deque
@@ -23,15 +23,15 @@ Command = tuple[str | bytes | int, ...]
 
 
 class OutcomeStreams:
-    """The streams of one task, one per shard.
+    """The streams of one source, one per shard.
 
     While Redis does not answer, a call is repeated for the ``retry_for`` seconds of the client.
     Then it raises RedisUnavailableError.
     """
 
-    def __init__(self, acker: Acker, task: str) -> None:
+    def __init__(self, acker: Acker, source: str) -> None:
         self._acker = acker
-        self._task = task
+        self._source = source
 
     def shards(self, refresh: bool = False) -> int:
         """Return the namespace's number of shards, cached unless ``refresh`` is set.
@@ -55,7 +55,7 @@ class OutcomeStreams:
         if pool is not None and pool.connection_kwargs.get("client_name"):
             return
         with suppress(AckerError):
-            name = reader_name(self._acker.namespace, self._task)
+            name = reader_name(self._acker.namespace, self._source)
             self._acker.connection.command("CLIENT", "SETNAME", name)
 
     def last_ids(self) -> dict[int, str]:
@@ -119,7 +119,7 @@ class OutcomeStreams:
         """Delete entries; ignore entries and shards that do not exist any longer."""
         entries = [Entry(shard, id_, 0, ()) for shard, its in ids.items() for id_ in its]
         if entries:
-            self._patiently(lambda: self._acker.outcomes(self._task).take(entries))
+            self._patiently(lambda: self._acker.outcomes(self._source).take(entries))
 
     def _search(self, searches: "list[_Search]") -> None:
         while searches := [one for one in searches if one.gaps]:
@@ -141,7 +141,7 @@ class OutcomeStreams:
                 self._acker.connection.drive(pauses.after(error, deadline))
 
     def _key(self, shard: int) -> str:
-        return ShardKeys(self._acker.namespace, shard).outcomes(self._task)
+        return ShardKeys(self._acker.namespace, shard).outcomes(self._source)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The data source ``acker-outcomes``: verdicts of a task, as a stream or as a table.
+"""The data source ``acker-outcomes``: verdicts of a source, as a stream or as a table.
 
 Spark has data sources in Python since 4.0. The stream limits its batches, which needs Spark 4.2:
 ``outcomes_stream.py``. :func:`read_outcomes` and :class:`OutcomeBatches` need neither.
@@ -38,7 +38,7 @@ def register(spark: SparkSession) -> None:
 
 
 class OutcomesSource(DataSource):
-    """Verdicts of one task; ``docs/reference/spark.md`` describes the options."""
+    """Verdicts of one source; ``docs/reference/spark.md`` describes the options."""
 
     @classmethod
     def name(cls) -> str:

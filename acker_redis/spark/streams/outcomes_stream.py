@@ -1,7 +1,7 @@
 """The stream of ``acker-outcomes``; it needs Spark 4.2, whose streams limit their batches.
 
 A streaming read deletes the entries that it has processed. So the streaming query must be the only
-reader of its task, and it replaces ``acker.outcomes(task)``; see
+reader of its source, and it replaces ``acker.outcomes(source)``; see
 :mod:`acker_redis.spark.one_reader`.
 
 **At least once, and each verdict in one micro-batch.** An offset lists the ids of the entries of
@@ -32,7 +32,7 @@ from acker_redis.spark.streams.outcome_reads import Listed, read, streams_of
 
 
 class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads and takes the verdicts of a task for a streaming query."""
+    """Reads and takes the verdicts of a source for a streaming query."""
 
     IDLE_SECONDS = 0.1
     """Seconds between two polls of empty streams; Spark asks some 95 times a second."""
@@ -92,7 +92,7 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return one partition per shard of the micro-batch.
 
         Raises ConfigError if the micro-batch before was not committed, or if this application has
-        another reader of the task.
+        another reader of the source.
         """
         # Spark calls with equal offsets on a restart, when the last batch may not be done yet.
         if start == end:

@@ -93,7 +93,7 @@ def test_concurrent_twin_tasks_apply_each_call_once(
 ) -> None:
     client = make_any_acker(shards=shards)
     target = Target(client.namespace, url_of(client), timeout=60)
-    source = Job(target, shards, "@spark/app/source", 0, task="t")
+    source = Job(target, shards, "@spark/app/source", 0, source="t")
     spark_apply.in_driver(source, tracks(shards))
     job = Job(target, shards, "@spark/app/bolt", 0)
     rows = bolts(shards)

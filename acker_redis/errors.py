@@ -43,7 +43,7 @@ class AckerError(Exception):
 
 
 class ConfigError(AckerError, ValueError):
-    """Raised when a setting, URL, namespace or task name is invalid.
+    """Raised when a setting, URL, namespace or source name is invalid.
 
     The message names the valid values. Fix the call; a retry raises the same error.
     """

@@ -3,7 +3,7 @@
     python benchmarks/admin.py [--trees 1000000] [--calls 300] [--seconds 20] [--rounds 2]
 
 A tenth of the trees are in blocks, the others are loose. They are in all buckets and of several
-tasks, and some have failed before they were tracked. The service is a separate process. The
+sources, and some have failed before they were tracked. The service is a separate process. The
 benchmark measures everything twice: idle, and while a producer process applies 50 batches a second,
 each of 1000 rows. Calls go over one persistent connection at a steady pace. They are compared with
 PING over another connection, and with ``/livez``, which does not query Redis.
@@ -43,13 +43,13 @@ ROOT = f"/api/v1/namespaces/{NAMESPACE}"
 SHARDS, BUCKETS = 16, 4
 ROWS = 1000
 """Rows of a batch."""
-TASKS = ("flights", "imports", "orders", "web.clicks", "nightly-export")
+SOURCES = ("flights", "imports", "orders", "web.clicks", "nightly-export")
 BLOCK = 500
 """Trees of a block."""
 UNTRACKED = 1000
 """Failed rows of trees that were not tracked, at most."""
 TOLD = 100
-"""Acks, and nacks, that wait for the first task."""
+"""Acks, and nacks, that wait for the first source."""
 BATCHES = 50
 """Batches of the producer per second."""
 MESSAGES = 4
@@ -69,12 +69,12 @@ def fill(acker: Acker, trees: int) -> None:
         until = trees * (bucket + 1) // BUCKETS
         for label in range(max(1, (until - number) // 10 // BLOCK)):
             acker.track_block(
-                TASKS[label % len(TASKS)], f"page-{bucket}-{label}",
+                SOURCES[label % len(SOURCES)], f"page-{bucket}-{label}",
                 [new_tuple_id() for _ in range(BLOCK)],
             )  # fmt: skip
             number += BLOCK
         while number < until:
-            batch = Batch(TASKS[number // ROWS % len(TASKS)])
+            batch = Batch(SOURCES[number // ROWS % len(SOURCES)])
             for _ in range(min(ROWS, until - number)):
                 batch.track(new_anchor(), f"2013-01-01/{number:09}", [new_tuple_id()])
                 number += 1
@@ -85,7 +85,7 @@ def fill(acker: Acker, trees: int) -> None:
         acker.apply(batch)
         if bucket + 1 < BUCKETS:
             rotator.step(force=True)
-    batch = Batch(TASKS[0])
+    batch = Batch(SOURCES[0])
     for told in range(2 * TOLD):
         anchor = new_anchor()
         batch.track(anchor, f"told-{told}", [])

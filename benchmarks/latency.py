@@ -271,9 +271,9 @@ def takes(case: Case, count: int) -> Iterator[Call]:
 
 
 def statuses(case: Case, count: int) -> Iterator[Call]:
-    """Calls of status, on a namespace with a thousand tasks."""
-    for task in range(1000):
-        case.shard.apply([TreeRow(task + 1, 0, TRACK, "s")], f"task{task}")
+    """Calls of status, on a namespace with a thousand sources."""
+    for source in range(1000):
+        case.shard.apply([TreeRow(source + 1, 0, TRACK, "s")], f"source{source}")
     for _ in range(count):
         yield commands.status(case.shard.keys)
 
@@ -324,7 +324,7 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("apply_blocks, 64 x 64 fail, 4 bytes a letter", "apply_blocks", 3, block_whys("𐌰" * 4)),
         ("expire_blocks, 4095 trees a block", "expire_blocks", 3, block_drain(SLOTS)),
         ("take, entries of 300 KiB", "take", 3, takes),
-        ("status, 1000 tasks", "status", 3, statuses),
+        ("status, 1000 sources", "status", 3, statuses),
     ]
 
 

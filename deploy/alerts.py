@@ -41,7 +41,7 @@ class Alert:
 
 NOT_ALERTS = {
     "drain": "no tick happens before the drain has ended, so AckerRotationLate fires",
-    "tasks": "the metric counts the source names of a namespace, not of its fullest shard",
+    "sources": "the metric counts the source names of a namespace, not of its fullest shard",
     "reshard": "an operator has started the reshard and waits for its end",
 }
 """Findings without an alert, and the reasons."""
@@ -114,7 +114,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f"acker_outcomes_backlog_ratio >= {limits.full:g}",
             "5m",
             "warning",
-            "Source {{ $labels.task }} in {{ $labels.namespace }} does not take its verdicts",
+            "Source {{ $labels.source }} in {{ $labels.namespace }} does not take its verdicts",
             "Waiting verdicts are at {{ $value | humanizePercentage }} of the limit of a shard. At "
             "the limit, new trees of the source are refused. Start the source. Run first: "
             "acker-redis status {{ $labels.namespace }}",
@@ -125,7 +125,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_outcomes_backlog_ratio >= 1",
             "1m",
             "critical",
-            "Source {{ $labels.task }} in {{ $labels.namespace }} cannot track new trees",
+            "Source {{ $labels.source }} in {{ $labels.namespace }} cannot track new trees",
             "Its waiting verdicts have reached the limit of a shard, so its new trees are refused. "
             "Start the source, which takes its verdicts. Run first: "
             "acker-redis status {{ $labels.namespace }}",
@@ -136,10 +136,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_outcomes_backlog > 10000 and delta(acker_outcomes_backlog[10m]) >= 0",
             "10m",
             "warning",
-            "Source {{ $labels.task }} in {{ $labels.namespace }} has stopped taking verdicts",
+            "Source {{ $labels.source }} in {{ $labels.namespace }} has stopped taking verdicts",
             "{{ $value }} verdicts wait, and their number does not fall: the source has stopped. "
             "At outcomes_limit its new trees are refused. Start the source. Run first: "
-            "acker-redis outcomes {{ $labels.namespace }} {{ $labels.task }} --limit 5",
+            "acker-redis outcomes {{ $labels.namespace }} {{ $labels.source }} --limit 5",
         ),
         Alert(
             "AckerManyNacks",

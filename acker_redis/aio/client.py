@@ -107,7 +107,7 @@ class AsyncAcker:
 
     async def track_block(
         self,
-        task: str,
+        source: str,
         label: str,
         deltas: Iterable[int] | bytes,
         block: int | None = None,
@@ -117,7 +117,7 @@ class AsyncAcker:
 
         See :meth:`Acker.track_block`.
         """
-        return await self.connection.whole(self._track_block(task, label, deltas, block, present))
+        return await self.connection.whole(self._track_block(source, label, deltas, block, present))
 
     async def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
         """Apply packed rows of one shard under a durable lane; see :meth:`Acker.apply_part`."""
@@ -145,25 +145,25 @@ class AsyncAcker:
         cursor: PageCursor | None = None,
         count: int = 100,
         source_id: str = "",
-        task: str = "",
+        source: str = "",
         *,
         prefix: bool = False,
     ) -> TreePage:
         """Return one page of pending trees and blocks; see :meth:`Acker.page`."""
-        flow = self.flows.page(cursor, count, source_id, task, prefix)
+        flow = self.flows.page(cursor, count, source_id, source, prefix)
         return await self.connection.drive(flow)
 
     async def find(
         self,
         source_id: str,
-        task: str = "",
+        source: str = "",
         limit: int = 10,
         most: int = 1_000_000,
         *,
         prefix: bool = False,
     ) -> Found:
         """Return the pending trees with a source id; see :meth:`Acker.find`."""
-        return await self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
+        return await self.connection.drive(self.flows.find(source_id, source, limit, most, prefix))
 
     async def oldest(self) -> OldestTree | None:
         """Return the oldest pending tree of a sample; see :meth:`Acker.oldest`."""
@@ -177,10 +177,10 @@ class AsyncAcker:
         """Delete the namespace; see :meth:`Acker.drop`."""
         await self.connection.whole(self.connection.drive(self.flows.drop()))
 
-    async def outcomes(self, task: str) -> AsyncOutcomes:
-        """Return the reader of a task's verdicts; see :meth:`Acker.outcomes`."""
+    async def outcomes(self, source: str) -> AsyncOutcomes:
+        """Return the reader of a source's verdicts; see :meth:`Acker.outcomes`."""
         config = await self.config()
-        return AsyncOutcomes(self.connection, self.flows.shards(config), task, config.edges)
+        return AsyncOutcomes(self.connection, self.flows.shards(config), source, config.edges)
 
     async def close(self) -> None:
         """Wait for the calls in flight that change something, then close the connections."""
@@ -198,12 +198,12 @@ class AsyncAcker:
 
     async def _track_block(
         self,
-        task: str,
+        source: str,
         label: str,
         deltas: Iterable[int] | bytes,
         block: int | None,
         present: Iterable[int] | None,
     ) -> range:
         async with self._lane.lock:
-            flow = self.flows.track_block(task, label, deltas, block, present, self._lane)
+            flow = self.flows.track_block(source, label, deltas, block, present, self._lane)
             return await self.connection.drive(flow)

@@ -9,7 +9,7 @@ from acker_redis.protocol.outcome import Entry, Outcome
 
 
 class AsyncOutcomes:
-    """Reads and takes the outcomes of one task, over all shards; the asyncio twin of ``Outcomes``.
+    """Reads and takes the outcomes of one source over all shards; asyncio twin of ``Outcomes``.
 
     Use :meth:`AsyncAcker.outcomes` to get one.
 
@@ -29,16 +29,16 @@ class AsyncOutcomes:
         self,
         connection: AsyncConnection,
         shards: Sequence[ShardKeys],
-        task: str,
+        source: str,
         edges: tuple[str, ...] = (),
     ) -> None:
-        self._flows = OutcomeFlows(shards, task, edges)
+        self._flows = OutcomeFlows(shards, source, edges)
         self._connection = connection
 
     @property
-    def task(self) -> str:
+    def source(self) -> str:
         """The name of the source."""
-        return self._flows.task
+        return self._flows.source
 
     async def read(self, count: int = 16) -> list[Entry]:
         """Return up to ``count`` entries per shard, oldest first; see :meth:`Outcomes.read`."""

@@ -37,7 +37,7 @@ class AsyncProducer:
 
     Args:
         acker: The client of the namespace.
-        task: The name of the source, needed to track.
+        source: The name of the source, needed to track.
         linger: Seconds that a row waits for others, 0 to 60.
         buffer: Rows that may wait before callers wait.
         max_block: Seconds that a caller waits for room.
@@ -62,7 +62,7 @@ class AsyncProducer:
     def __init__(
         self,
         acker: AsyncAcker,
-        task: str = "",
+        source: str = "",
         *,
         linger: float = 0.002,
         buffer: int = 65_536,
@@ -72,7 +72,7 @@ class AsyncProducer:
         check_is(acker, AsyncAcker, "an AsyncProducer")
         check_settings(linger, buffer, max_block)
         self.acker = acker
-        self.task = check_name("task", task) if task else ""
+        self.source = check_name("source", source) if source else ""
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self._accumulator: Accumulator | None = None
@@ -95,7 +95,7 @@ class AsyncProducer:
         With ``wait=False`` no other task runs during the call. Only the first call of a producer
         awaits a reply of Redis, to read the configuration.
         """
-        rows = check_rows(rows, self.task)
+        rows = check_rows(rows, self.source)
         if not rows:
             return
         self._check_open()
@@ -186,7 +186,7 @@ class AsyncProducer:
     def _start(self, config: AckerConfig) -> Accumulator:
         if self._accumulator is None:
             self._flows.known = config
-            self._accumulator = Accumulator(self.task, config.shards, self._linger)
+            self._accumulator = Accumulator(self.source, config.shards, self._linger)
             self._senders = [
                 asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
                 for number in range(min(config.shards, MAX_SENDERS))

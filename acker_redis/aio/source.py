@@ -66,7 +66,7 @@ class AsyncSource:
     def __init__(
         self,
         acker: AsyncAcker,
-        task: str,
+        name: str,
         send: Callable[[Record, Any], object] | None = None,
         *,
         on_ack: Callable[[Record], object] | None = None,
@@ -85,7 +85,7 @@ class AsyncSource:
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll,
         )  # fmt: skip
-        self._flows = SourceFlows(acker.flows, task, self._settings)
+        self._flows = SourceFlows(acker.flows, name, self._settings)
         self._closed_some = asyncio.Event()
         """Set, and replaced, when records were closed."""
         self._wake = asyncio.Event()
@@ -102,9 +102,9 @@ class AsyncSource:
         """The current step."""
 
     @property
-    def task(self) -> str:
+    def name(self) -> str:
         """The name of the source, under which it tracks."""
-        return self._flows.task
+        return self._flows.name
 
     @property
     def pending(self) -> int:
@@ -139,7 +139,7 @@ class AsyncSource:
         record = check_record(Record(source_id, value, None))
         ids = await self.acker.ids()
         await self._wait_for_room(timeout)
-        tree, opening = OpenTree(source_id, ids=ids), Batch(self.task)
+        tree, opening = OpenTree(source_id, ids=ids), Batch(self.name)
         opening.add(tree.opening)
         self._flows.inbox.append((record, tree.anchor))
         try:
@@ -197,7 +197,7 @@ class AsyncSource:
         while self._turn.locked():
             # The source's own task waits for a step in join() or emit() to end.
             if not own:
-                raise ConfigError(f"another task runs source {self.task}; run it in one task only")
+                raise ConfigError(f"another task runs source {self.name}; run it in one task only")
             if self._stopping:
                 return
             await asyncio.sleep(0.01)
@@ -215,7 +215,7 @@ class AsyncSource:
     async def step(self) -> float:
         """Run one step, and wait until ``send`` has returned; see :meth:`Source.step`."""
         if self._pumped():
-            raise ConfigError(f"source {self.task} runs in its own task; call stop() before step()")
+            raise ConfigError(f"source {self.name} runs in its own task; call stop() before step()")
         async with self._turn:
             wait = await self._step()
             await self._sent()
@@ -244,7 +244,7 @@ class AsyncSource:
             except AckerError as error:
                 away += 1
                 wait = min(0.1 * 2 ** min(away, 6), 5.0)
-                log.warning("source %s (next attempt in %.1f s): %s", self.task, wait, error)
+                log.warning("source %s (next attempt in %.1f s): %s", self.name, wait, error)
                 await self._sleep(wait)
                 continue
             if until_closed and not self.pending:
@@ -310,7 +310,7 @@ class AsyncSource:
                 if task and task.cancelling():
                     raise
                 # Catch everything: without its task the source would wait for ever.
-                log.exception("source %s: a callback failed, and will be called again", self.task)
+                log.exception("source %s: a callback failed, and will be called again", self.name)
                 await asyncio.sleep(1.0)
                 if self._stopping or self._pump is not task:
                     return  # also if the callback itself called stop()
@@ -342,7 +342,7 @@ class AsyncSource:
         steps = self._settings.calls_back
         if not await self._wait_until(lambda: self.pending < most, timeout, steps):
             raise BufferFullError(
-                f"{self.pending} records of {self.task} are open, and max_pending is {most}; wait "
+                f"{self.pending} records of {self.name} are open, and max_pending is {most}; wait "
                 "longer, or make sure that verdicts are read: use start(), verdicts() or callbacks"
             )
 

@@ -30,9 +30,9 @@ class Accumulator:
     as Redis gets slower. All times are in seconds of any one clock.
     """
 
-    def __init__(self, task: str, shards: int, linger: float) -> None:
+    def __init__(self, source: str, shards: int, linger: float) -> None:
         self.shards = shards
-        self._task = task
+        self._source = source
         self._linger = linger
         self._waiting: dict[int, _Shard] = {}
         """Shards with batches that are queued or in flight."""
@@ -52,12 +52,12 @@ class Accumulator:
             queue = shard.queue
             if not queue:
                 shard.since = now
-                queue.append(Batch(self._task))
+                queue.append(Batch(self._source))
                 wake = True
             batch = queue[-1]
             before = len(batch)
             if not batch.fold(row, text):
-                batch, before, wake = Batch(self._task), 0, True
+                batch, before, wake = Batch(self._source), 0, True
                 queue.append(batch)
                 batch.fold(row, text)
             if len(batch) > before:

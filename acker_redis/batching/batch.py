@@ -57,7 +57,7 @@ class Batch:
     Every method raises InvalidBatchError for an invalid row; the batch is then unchanged.
 
     Args:
-        task: The source that tracks. A batch without TRACK rows needs no task.
+        source: The source that tracks. A batch without TRACK rows needs no source.
         ids: ``acker.ids``, for :meth:`track_block`.
 
     Examples:
@@ -69,9 +69,9 @@ class Batch:
 
     """
 
-    def __init__(self, task: str = "", *, ids: IdMaker = PLAIN) -> None:
+    def __init__(self, source: str = "", *, ids: IdMaker = PLAIN) -> None:
         self._ids = ids
-        self.task = check_name("task", task) if task else ""
+        self.source = check_name("source", source) if source else ""
         self.sent: Sent | None = None
         """State of the sent batch. The client sets it; after that no row can be added."""
         self._rows: dict[int, _Row] = {}
@@ -100,7 +100,7 @@ class Batch:
             emitted: The ids of all its first messages.
 
         """
-        self._needs_task()
+        self._needs_source()
         text = check_text("source id", source_id, 1)
         row = self._rows.get(check_loose(anchor))
         if row and row.flags & TRACK:
@@ -128,21 +128,21 @@ class Batch:
                 messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a tree without messages,
                 which is complete at once, and for a slot that is not ``present``.
                 It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
-            block: The number of the block. By default it is derived from task and label
+            block: The number of the block. By default it is derived from source and label
                 (:meth:`IdMaker.block`), so a program that runs again tracks the same block.
             present: The slots that hold a tree, at least one; None for all. The others get no
                 verdict.
 
         """
-        self._needs_task()
+        self._needs_source()
         check_text("label", label, 1)
         if CountedLabel.parse(label):
             raise InvalidBatchError(
                 f"label {label!r} looks like one of Spark's labels, which name consecutive "
                 "records: use a label that does not end in @ and a number"
             )
-        number = self._ids.block(self.task, label) if block is None else check_block(block)
-        part = pack_track(number, self.task, label, deltas, present=present)
+        number = self._ids.block(self.source, label) if block is None else check_block(block)
+        part = pack_track(number, self.source, label, deltas, present=present)
         if number in self._blocks:
             raise InvalidBatchError(
                 f"block {label!r} is tracked twice; use another label for each attempt"
@@ -206,7 +206,7 @@ class Batch:
         """
         text = check_row(row)
         if row.flags & TRACK:
-            self._needs_task()
+            self._needs_source()
         self._check_slot(row.anchor)
         return self.fold(row, text)
 
@@ -251,11 +251,11 @@ class Batch:
         """Return the wire columns of the loose rows per shard, in order of first appearance."""
         loose = [row for row in self._rows.values() if row.anchor <= ANCHOR_MAX]
         if shards == 1 or not loose:
-            return {0: _pack(loose, self.task)} if loose else {}
+            return {0: _pack(loose, self.source)} if loose else {}
         by_shard: dict[int, list[_Row]] = {}
         for row in loose:
             by_shard.setdefault(shard_of(row.anchor, shards), []).append(row)
-        return {shard: _pack(rows, self.task) for shard, rows in by_shard.items()}
+        return {shard: _pack(rows, self.source) for shard, rows in by_shard.items()}
 
     def parts(self, shards: int = 1) -> list[Part]:
         """Return the parts to send: the loose rows of each shard, then the blocks."""
@@ -280,7 +280,7 @@ class Batch:
                 label = tracked.header[3 + tracked.header[2] :].decode()
                 column = its.folded_into(tracked.deltas)
                 held = unpack_slots(tracked.present) or None
-                yield pack_track(block, self.task, label, column, its.failed, its.touch, held)
+                yield pack_track(block, self.source, label, column, its.failed, its.touch, held)
             else:
                 yield tracked
 
@@ -295,9 +295,9 @@ class Batch:
         row.flags |= flags
         return row
 
-    def _needs_task(self) -> None:
-        if not self.task:
-            raise InvalidBatchError("a TRACK row needs a source: use Batch(task=...)")
+    def _needs_source(self) -> None:
+        if not self.source:
+            raise InvalidBatchError("a TRACK row needs a source: use Batch(source=...)")
 
     def _check_slot(self, anchor: int) -> None:
         """Raise InvalidBatchError for a slot without a tree of a block tracked in this batch."""
@@ -359,18 +359,18 @@ def _without(part: BlockPart, slot: int) -> str:
     return f"has only {len(part.anchors)} slots, so no slot {slot}"
 
 
-def _pack(rows: list[_Row], task: str) -> Columns:
+def _pack(rows: list[_Row], source: str) -> Columns:
     form = struct.Struct(f">{len(rows)}Q")
     flags = bytes([row.flags for row in rows])
     texts: list[bytes] = []
     if any(flags):
         sources = [row.source_id for row in rows if row.flags & TRACK]
         texts = sources + [row.why for row in rows if row.flags & FAIL]
-        task = task if sources else ""
+        source = source if sources else ""
     return Columns(
         flags=flags,
         anchors=form.pack(*[row.anchor for row in rows]),
         deltas=form.pack(*[row.delta for row in rows]),
-        task=task if texts else "",
+        task=source if texts else "",
         texts=tuple(texts),
     )

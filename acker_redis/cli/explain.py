@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 PANEL = "Pending trees and verdicts"
 ENTRIES = 64
-"""Entries per read of a task's streams, over all shards: each may have 192 KiB."""
+"""Entries per read of a source's streams, over all shards: each may have 192 KiB."""
 
 
 class Expired(NamedTuple):
     """An expired tree: its source, and its verdict."""
 
-    task: str
+    source: str
     outcome: Outcome
 
 
@@ -40,7 +40,7 @@ def explain(
         Path,
         typer.Option("--ids", help="File of messages, one per line; - for stdin"),
     ],
-    task: Annotated[str, typer.Option("--source", help="Only trees of this source")] = "",
+    source: Annotated[str, typer.Option("--source", help="Only trees of this source")] = "",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Explain at most this many trees")
     ] = 100_000,
@@ -65,9 +65,9 @@ def explain(
     A running source takes its verdicts at once. Exit code 1 if no message was named.
     """
     with _opened(ids) as (file, name), options.acker(namespace, url) as acker:
-        trees, more = _waiting(acker, task, limit)
+        trees, more = _waiting(acker, source, limit)
         if not trees:
-            warn(f"no verdict of an expired tree waits{f' for {task}' if task else ''}")
+            warn(f"no verdict of an expired tree waits{f' for {source}' if source else ''}")
             raise typer.Exit(Exit.FAILED)
         edges = acker.config.edges
         messages = Messages(tree.outcome.anchor for tree in trees)
@@ -98,28 +98,28 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
         yield file, str(path)
 
 
-def _waiting(acker: Acker, task: str, limit: int) -> tuple[list[Expired], bool]:
+def _waiting(acker: Acker, source: str, limit: int) -> tuple[list[Expired], bool]:
     """Return up to ``limit`` expired trees, and whether more wait.
 
     Two trees have one anchor if their block was tracked again after it had expired.
     """
     trees = list[Expired]()
-    for each in _expired(acker, task):
+    for each in _expired(acker, source):
         if len(trees) == limit:
             return trees, True
         trees.append(each)
     return trees, False
 
 
-def _expired(acker: Acker, task: str) -> Iterator[Expired]:
-    """Yield the expired trees whose verdicts wait now, task by task and page by page."""
+def _expired(acker: Acker, source: str) -> Iterator[Expired]:
+    """Yield the expired trees whose verdicts wait now, source by source and page by page."""
     from acker_redis.flows.outcomes import OutcomeFlows
 
     status = acker.status()
     now = max(shard.now_ms for shard in status.shards)
     count = max(1, ENTRIES // status.config.shards)
     waiting = [name for name, verdicts in sorted(status.backlog.items()) if verdicts]
-    for name in [task] if task else waiting:
+    for name in [source] if source else waiting:
         flows = OutcomeFlows(acker.flows.shards(status.config), name, status.config.edges)
         after = dict[int, str]()
         while entries := acker.connection.drive(flows.read(count, after)):
@@ -156,7 +156,7 @@ def _say(tree: Expired, said: Explanation, lines: list[str], edges: tuple[str, .
     from acker_redis.protocol.outcome import odd_edges
 
     outcome = tree.outcome
-    first = (said.found, tree.task, record_of(outcome), str(outcome.anchor))
+    first = (said.found, tree.source, record_of(outcome), str(outcome.anchor))
     idle = str(outcome.idle_ms)
     for tuple_id, line in zip(said.ids, lines, strict=True):
         say("\t".join([*first, ",".join(odd_edges(edges, tuple_id)), idle, line]))
@@ -173,7 +173,7 @@ def _shape(
     outcome = tree.outcome
     return {
         "found": said.found,
-        "task": tree.task,
+        "source": tree.source,
         "source_id": outcome.source_id,
         "slot": outcome.slot,
         "anchor": str(outcome.anchor),

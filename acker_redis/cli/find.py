@@ -27,7 +27,7 @@ def find(
     source_id: Annotated[
         str, typer.Argument(help="Source id, or label of a block; default: all")
     ] = "",
-    task: Annotated[
+    source: Annotated[
         str, typer.Option("--source", help="Only trees and blocks of this source")
     ] = "",
     prefix: Annotated[
@@ -63,7 +63,7 @@ def find(
     with options.acker(namespace, url) as acker, _progress() as report:
         walk.edges = acker.config.edges
         while True:
-            page = acker.page(place, min(PAGE, walk.room), source_id, task, prefix=prefix)
+            page = acker.page(place, min(PAGE, walk.room), source_id, source, prefix=prefix)
             more = walk.show(page, place)
             report(walk.looked)
             place = page.next
@@ -149,13 +149,13 @@ def _progress() -> Iterator[Callable[[int], None]]:
 
 
 def _tree(tree: TreeState, edges: Sequence[str]) -> str:
-    fields = (tree.anchor, tree.state, tree.task, tree.source_id, tree.age_ms, tree.why)
+    fields = (tree.anchor, tree.state, tree.source, tree.source_id, tree.age_ms, tree.why)
     return "\t".join(map(str, (*fields, tree.idle_ms, f"{tree.checksum:016x}", ",".join(edges))))
 
 
 def _block(block: BlockEntry) -> str:
     trees = f"{'up to ' if block.partial else ''}{block.slots} trees"
-    fields = (block.block, "block", block.task, block.label, block.age_ms, trees)
+    fields = (block.block, "block", block.source, block.label, block.age_ms, trees)
     return "\t".join(map(str, (*fields, block.idle_ms)))
 
 

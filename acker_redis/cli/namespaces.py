@@ -291,7 +291,7 @@ def _confirm_reshard(acker: "Acker", shards: int) -> None:
 
     now = acker.config
     try:
-        waiting = ", ".join(task for task, count in acker.status().backlog.items() if count)
+        waiting = ", ".join(source for source, count in acker.status().backlog.items() if count)
     except NamespaceNotFoundError:
         waiting = ""  # a shard is missing, and the reshard creates it
     confirm(

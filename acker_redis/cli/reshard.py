@@ -48,7 +48,7 @@ def _line(console: Console) -> Iterator[Callable[[Progress], None]]:
 def words(progress: Progress) -> str:
     """Return the progress as a line of text."""
     waiting = sorted(progress.backlog.items(), key=lambda item: -item[1])
-    tasks = ", ".join(f"{count:,} for {task}" for task, count in waiting[:3])
+    sources = ", ".join(f"{count:,} for {source}" for source, count in waiting[:3])
     more = f" and for {len(waiting) - 3} more" if len(waiting) > 3 else ""
     pending = progress.pending + progress.expiring
-    return STEPS[progress.step].format(pending=pending, verdicts=f"{tasks}{more}" or "none")
+    return STEPS[progress.step].format(pending=pending, verdicts=f"{sources}{more}" or "none")

@@ -25,7 +25,7 @@ def tree(tree: TreeState, edges: Sequence[str]) -> dict[str, Any]:
     return {
         "anchor": str(tree.anchor),
         "checksum": f"{tree.checksum:016x}",
-        "task": tree.task,
+        "source": tree.source,
         "source_id": tree.source_id,
         "state": tree.state,
         "why": tree.why,
@@ -51,7 +51,7 @@ def block(block: BlockEntry) -> dict[str, Any]:
         "first_anchor": str(block.anchors[0]),
         "slots": block.slots,
         "partial": block.partial,
-        "task": block.task,
+        "source": block.source,
         "label": block.label,
         "age_ms": block.age_ms,
         "idle_ms": block.idle_ms,

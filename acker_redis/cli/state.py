@@ -188,8 +188,8 @@ def show(
         _show(tree, tree.open_edges(edges))
     elif other:
         warn(
-            f"anchor {number} is a slot without a tree, in block {other.source_id} of {other.task};"
-            f" the first tree of this block is {other.anchor}"
+            f"anchor {number} is a slot without a tree, in block {other.source_id} of "
+            f"{other.source}; the first tree of this block is {other.anchor}"
         )
     else:
         warn(f"anchor {number} is not pending: it already has its verdict, or was never tracked")
@@ -223,7 +223,7 @@ def _show(tree: TreeState, edges: Sequence[str]) -> None:
         say(f"edges       {', '.join(edges)}: an odd number of messages is outstanding on each")
     if known == "open" and tree.checksum <= TUPLE_MAX:
         say(f"missing     if one message is missing, its id is {tree.anchor}:{tree.checksum}")
-    say(f"source      {f'{tree.task} {tree.source_id}' if tree.task else 'unknown'}")
+    say(f"source      {f'{tree.source} {tree.source_id}' if tree.source else 'unknown'}")
     say(f"age         {span(tree.age_ms)}, in bucket {tree.bucket} (0 is the newest)")
     say(f"last row    {span(tree.idle_ms)} ago{' in the whole block' if tree.block else ''}")
     if tree.block:

@@ -26,7 +26,7 @@ WORDS = {
     "over": "new trees are nacked",
 }
 HIDDEN = "hidden: this user may not list pending trees"
-SHOWN_TASKS = 10
+SHOWN_SOURCES = 10
 MAX_BUCKETS = 5
 """If there are more, empty buckets are not drawn."""
 
@@ -149,7 +149,7 @@ def _oldest(status: Status, oldest: OldestTree | None) -> RenderableType:
         return Text(words, style="dim")
     tree = oldest.tree
     about = "" if oldest.exact else "at least "
-    name = f"{tree.source_id} of {tree.task}" if tree.task else "rows that were not tracked"
+    name = f"{tree.source_id} of {tree.source}" if tree.source else "rows that were not tracked"
     return Text(f"{about}{span(tree.age_ms)}: {name} (anchor {tree.anchor})")
 
 
@@ -213,11 +213,11 @@ def _counters(status: Status, growth: Growth | None) -> RenderableType:
 def _backlog(status: Status) -> RenderableType:
     waiting = sorted(status.backlog.items(), key=lambda item: -item[1])
     lines: Iterable[str] = (
-        f"{count:,} for {task} ({count / status.config.outcomes_limit:.0%} of outcomes_limit)"
-        for task, count in waiting[:SHOWN_TASKS]
+        f"{count:,} for {source} ({count / status.config.outcomes_limit:.0%} of outcomes_limit)"
+        for source, count in waiting[:SHOWN_SOURCES]
         if count
     )
-    more = sum(1 for _, count in waiting[SHOWN_TASKS:] if count)
+    more = sum(1 for _, count in waiting[SHOWN_SOURCES:] if count)
     text = "\n".join([*lines, *([f"and for {more} more sources"] if more else [])])
     return Text(text) if text else Text("no verdicts wait", style="dim")
 

@@ -131,11 +131,11 @@ Place = tuple[int, str]
 class _Taker:
     """Takes each entry once all its verdicts were handled."""
 
-    def __init__(self, acker: Acker, task: str) -> None:
+    def __init__(self, acker: Acker, source: str) -> None:
         from acker_redis.flows.outcomes import OutcomeFlows
 
         self._acker = acker
-        self._flows = OutcomeFlows(acker.flows.shards(acker.config), task, acker.config.edges)
+        self._flows = OutcomeFlows(acker.flows.shards(acker.config), source, acker.config.edges)
         self.waiting: Counter[Place] = Counter()
         """Number of unhandled verdicts per entry."""
         self.taken = 0

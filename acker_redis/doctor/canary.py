@@ -34,7 +34,7 @@ from acker_redis.transport.errors import FAILED, is_denied
 PREFIX = "acker-doctor-"
 """Prefix of the names of canary namespaces."""
 MAX_SHARDS = 16
-TASK = "canary"
+SOURCE = "canary"
 ROUNDS = 50
 MAX_CALLS = 100
 """Maximum number of calls until a forced tick has happened."""
@@ -157,7 +157,7 @@ def _track(acker: Acker, source_id: str) -> dict[int, int]:
         _random.randrange(1, 2**40) * shards + number: _random.randrange(1, 2**63)
         for number in range(shards)
     }
-    batch = Batch(TASK)
+    batch = Batch(SOURCE)
     for anchor, first in anchors.items():
         batch.track(anchor, source_id, [first])
     acker.apply(batch)
@@ -181,7 +181,7 @@ def _run(acker: Acker, call: commands.Call) -> Any:
 
 def _verdicts(acker: Acker, anchors: dict[int, int], expected: tuple[str, str]) -> None:
     """Read and take the verdicts; raise if they differ from the expected ones."""
-    outcomes = acker.outcomes(TASK)
+    outcomes = acker.outcomes(SOURCE)
     entries = outcomes.read()
     found = {each.anchor: (each.verdict, each.reason) for entry in entries for each in entry}
     count = sum(1 for entry in entries for _ in entry)
@@ -198,7 +198,7 @@ def _listen(acker: Acker, stack: contextlib.ExitStack) -> Any:
     """Return a subscriber to the acks; Missing if this user may not subscribe."""
     try:
         live = stack.enter_context(contextlib.closing(acker.connection.client.pubsub()))
-        live.subscribe(channel(acker.namespace, "ack", TASK))
+        live.subscribe(channel(acker.namespace, "ack", SOURCE))
         _next(live, "subscribe")
     except FAILED as failed:
         return Missing("SUBSCRIBE", str(failed), is_denied(failed))
@@ -238,7 +238,7 @@ def _latency(acker: Acker) -> Finding:
     """Measure acks of pending trees on the first shard, compared with PING."""
     keys, shards = ShardKeys(acker.namespace, 0), acker.config.shards
     anchors = [number * shards for number in range(1, ROWS + 1)]
-    batch = Batch(TASK)
+    batch = Batch(SOURCE)
     for anchor in anchors:
         batch.track(anchor, "latency", [_random.randrange(1, 2**63)])
     acker.apply(batch)

@@ -36,7 +36,7 @@ def check(
         return
     status = _status(second)
     growth = Growth.between(_status(first), status) if first.known else None
-    kept_by = frozenset(task for name, task in readers if name == second.name)
+    kept_by = frozenset(source for name, source in readers if name == second.name)
     for judged in health.judge(status, growth):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
@@ -183,14 +183,14 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
     totals, timeout = _status(facts).backlog, facts.known[0].config.timeout_ms
     ages: dict[str, int] = {}
     for each in facts.waiting:
-        if each.task in kept_by or each.oldest_ms is None:
+        if each.source in kept_by or each.oldest_ms is None:
             continue
         if each.oldest_ms > timeout:
-            ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
+            ages[each.source] = max(each.oldest_ms, ages.get(each.source, 0))
     if ages:
         text = ", ".join(
-            f"{task} ({totals[task]:,}, the oldest for {ms / 1000:,.0f} s)"
-            for task, ms in sorted(ages.items(), key=lambda item: -item[1])[:SHOWN]
+            f"{source} ({totals[source]:,}, the oldest for {ms / 1000:,.0f} s)"
+            for source, ms in sorted(ages.items(), key=lambda item: -item[1])[:SHOWN]
         )
         return warning(
             "outcomes",
@@ -198,12 +198,12 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
             f"{timeout / 1000:,.0f} s: {text}",
             "do nothing if a Spark query (acker-outcomes) reads them: it keeps those of its last "
             "micro-batch until the next one. Otherwise start the source. If it will never run "
-            f"again, take its verdicts: acker-redis outcomes {facts.name} TASK --take; never while "
-            "the source runs, because it would lose them",
+            f"again, take its verdicts: acker-redis outcomes {facts.name} SOURCE --take; never "
+            "while the source runs, because it would lose them",
             facts.name,
         )
     more = f"; {facts.unseen} streams were not examined" if facts.unseen else ""
-    kept = sum(totals.get(task, 0) for task in kept_by)
+    kept = sum(totals.get(source, 0) for source in kept_by)
     if kept:
         more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
     return ok(

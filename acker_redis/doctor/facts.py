@@ -173,7 +173,7 @@ class ShardFacts:
 class Waiting:
     """The verdicts of one source that wait on one shard."""
 
-    task: str
+    source: str
     shard: int
     verdicts: int
     oldest_ms: int | None

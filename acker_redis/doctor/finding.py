@@ -40,7 +40,7 @@ TITLES = {
     "oldest": "Age of the oldest tree",
     "reshard": "Reshard",
     "fences": "Fences",
-    "tasks": "Source names",
+    "sources": "Source names",
     "tick": "Tick length",
     "canaries": "Leftover canaries",
     "canary": "Canary round trip",

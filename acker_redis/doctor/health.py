@@ -14,7 +14,7 @@ from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.growth import NACKS, Growth
 from acker_redis.protocol.status import Status
 
-MAX_TASKS = 1000
+MAX_SOURCES = 1000
 """Maximum number of source names per shard."""
 SOONEST_LATE_MS = 1000
 """A tick up to this late is on time, because a rotator checks once a second."""
@@ -63,7 +63,7 @@ def judge(
         drain(status, limits),
         high_water(status, growth),
         outcomes(status, limits),
-        tasks(status, limits),
+        sources(status, limits),
     ]
     if growth:
         found += [nacks(status, growth, limits), acks(status, growth, limits)]
@@ -186,20 +186,20 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
     share = status.config.backlog_share
     near, full = limits.full * share, dict[str, float]()
     if any(max(shard.backlog.values(), default=0) >= near for shard in status.shards):
-        full = {task: count / share for task, count in status.fullest.items() if count >= near}
+        full = {source: count / share for source, count in status.fullest.items() if count >= near}
     if not full:
         total = sum(sum(shard.backlog.values()) for shard in status.shards)
         return ok("outcomes", f"{total:,} verdicts wait", status.namespace)
     totals = status.backlog
-    worst = sorted(full, key=lambda task: -full[task])
-    text = ", ".join(f"{task} ({totals[task]:,})" for task in worst[:SHOWN])
+    worst = sorted(full, key=lambda source: -full[source])
+    text = ", ".join(f"{source} ({totals[source]:,})" for source in worst[:SHOWN])
     fix = (
         "start the source, which takes its verdicts. If it will never run again, take them: "
-        f"acker-redis outcomes {status.namespace} TASK --take; never while the source runs, "
+        f"acker-redis outcomes {status.namespace} SOURCE --take; never while the source runs, "
         "because it would lose them"
     )
     if full[worst[0]] >= 1:
-        refused = [task for task in worst if full[task] >= 1]
+        refused = [source for source in worst if full[source] >= 1]
         return error(
             "outcomes",
             f"too many verdicts wait, new trees are refused: {text}; a shard holds {share:,}",
@@ -217,21 +217,21 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
     )
 
 
-def tasks(status: Status, limits: Thresholds) -> Finding:
+def sources(status: Status, limits: Thresholds) -> Finding:
     """Check that shards have room for more source names."""
     most = max(len(shard.backlog) for shard in status.shards)
-    text = f"{most:,} source names on the fullest shard, of {MAX_TASKS:,}"
+    text = f"{most:,} source names on the fullest shard, of {MAX_SOURCES:,}"
     fix = (
         "let sources reuse their names; a name is removed 100 ticks after its last tree, once its "
-        f"verdicts are taken: acker-redis outcomes {status.namespace} TASK --take"
+        f"verdicts are taken: acker-redis outcomes {status.namespace} SOURCE --take"
     )
-    if most >= MAX_TASKS:
+    if most >= MAX_SOURCES:
         head = "A source with a new name cannot track trees"
-        return error("tasks", f"{text}: new names are refused", fix, status.namespace, head)
-    if most >= limits.full * MAX_TASKS:
-        head = f"Sources use {most:,} of {MAX_TASKS:,} names"
-        return warning("tasks", text, fix, status.namespace, head)
-    return ok("tasks", text, status.namespace)
+        return error("sources", f"{text}: new names are refused", fix, status.namespace, head)
+    if most >= limits.full * MAX_SOURCES:
+        head = f"Sources use {most:,} of {MAX_SOURCES:,} names"
+        return warning("sources", text, fix, status.namespace, head)
+    return ok("sources", text, status.namespace)
 
 
 def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
@@ -245,7 +245,7 @@ def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
     return warning(
         "nacks",
         f"{text}; more than {limits.nacked:.0%} nacks indicate a fault",
-        f"read the reasons: acker-redis outcomes {status.namespace} TASK; or in the dashboard, "
+        f"read the reasons: acker-redis outcomes {status.namespace} SOURCE; or in the dashboard, "
         "Recent failures",
         status.namespace,
         headline=f"{share:.0%} of the trees that ended were nacked",

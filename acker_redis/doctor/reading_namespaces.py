@@ -76,10 +76,10 @@ def _waiting(
     connection: Connection, shards: list[ShardFacts]
 ) -> tuple[tuple[Waiting, ...] | Missing, int]:
     backlogs = [
-        (count, task, shard)
+        (count, source, shard)
         for shard in shards
         if shard.status
-        for task, count in shard.status.backlog.items()
+        for source, count in shard.status.backlog.items()
         if count
     ]
     backlogs.sort(key=lambda each: (-each[0], each[1], each[2].keys.shard))
@@ -91,16 +91,17 @@ def _waiting(
         some = looked[first : first + STREAMS_AT_ONCE]
         # Only the id of the entry is needed, but no command returns ids alone.
         questions = [
-            ("XRANGE", shard.keys.outcomes(task), "-", "+", "COUNT", 1) for _, task, shard in some
+            ("XRANGE", shard.keys.outcomes(source), "-", "+", "COUNT", 1)
+            for _, source, shard in some
         ]
         replies = _ask("XRANGE", partial(connection.commands, questions))
         if isinstance(replies, Missing):
             return replies, len(backlogs)
-        for (count, task, shard), reply in zip(some, replies, strict=True):
+        for (count, source, shard), reply in zip(some, replies, strict=True):
             age = None
             if reply and shard.status:
                 age = max(0, shard.status.now_ms - int(reply[0][0].partition(b"-")[0]))
-            found.append(Waiting(task, shard.keys.shard, count, age))
+            found.append(Waiting(source, shard.keys.shard, count, age))
     return tuple(found), len(backlogs) - len(looked)
 
 

@@ -16,10 +16,10 @@ from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
-MAX_TASKS = 1000
-"""Maximum number of tasks that are named, those with most waiting verdicts."""
+MAX_SOURCES = 1000
+"""Maximum number of sources that are named, those with most waiting verdicts."""
 OTHERS = "(others)"
-"""Name for all other tasks together; it is not a valid task name."""
+"""Name for all other sources together; it is not a valid source name."""
 
 
 def standing(
@@ -79,18 +79,18 @@ def settings(config: AckerConfig) -> dict[str, Any]:
 
 
 def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
-    """Return the 1000 tasks with most waiting verdicts, and one item for all others."""
+    """Return the 1000 sources with most waiting verdicts, and one item for all others."""
     ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
-    found = dict(ranked[:MAX_TASKS])
-    if others := ranked[MAX_TASKS:]:
+    found = dict(ranked[:MAX_SOURCES])
+    if others := ranked[MAX_SOURCES:]:
         found[OTHERS] = together(count for _, count in others)
     return found
 
 
 def backlog_ratio(status: Status) -> dict[str, float]:
-    """Return by task how full its fullest shard is; the scripts limit each shard to its share."""
+    """Return by source how full its fullest shard is; the scripts limit each shard to its share."""
     share = status.config.backlog_share
-    return {task: waiting / share for task, waiting in most(status.fullest, max).items()}
+    return {source: waiting / share for source, waiting in most(status.fullest, max).items()}
 
 
 def _shard(shard: ShardStatus) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _tree(tree: TreeState, config: AckerConfig) -> dict[str, Any]:
         "anchor": str(tree.anchor),
         "checksum": f"{tree.checksum:016x}",
         "edges": list(tree.open_edges(config.edges)),
-        "task": tree.task,
+        "source": tree.source,
         "source_id": tree.source_id,
         "state": tree.state,
         "why": tree.why,

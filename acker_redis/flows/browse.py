@@ -93,7 +93,7 @@ class BlockEntry:
     block: int
     slots: int
     """Slots of the block; each holds a tree, unless the block is ``partial``."""
-    task: str
+    source: str
     label: str
     age_ms: int
     """Milliseconds since it was tracked."""
@@ -131,7 +131,7 @@ class TreePage:
     """
 
     trees: tuple[TreeState, ...]
-    """Loose trees, also records without a task: rows whose TRACK has not come yet."""
+    """Loose trees, also records without a source: rows whose TRACK has not come yet."""
     blocks: tuple[BlockEntry, ...]
     next: PageCursor | None
     """Position of the next page; None after the last one."""
@@ -226,7 +226,7 @@ class Seen:
         self.blocks[block] = BlockEntry(
             block=block,
             slots=header.slots,
-            task=header.task,
+            source=header.task,
             label=header.label,
             age_ms=max(0, listed.now_ms - header.first_ms),
             bucket=listed.age,
@@ -334,16 +334,16 @@ class Browses(Known):
                 known = None  # the cached configuration was outdated: try again once
 
     def page(
-        self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
+        self, cursor: PageCursor | None, count: int, source_id: str, source: str, prefix: bool
     ) -> Flow[TreePage]:
         """See :meth:`Acker.page`."""
-        look = self.look(source_id, task, prefix)
-        return (yield from read_page(look, cursor, count, bool(source_id or task)))
+        look = self.look(source_id, source, prefix)
+        return (yield from read_page(look, cursor, count, bool(source_id or source)))
 
-    def find(self, source_id: str, task: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
+    def find(self, source_id: str, source: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
         """See :meth:`Acker.find`."""
         check_text("source id", source_id, 1)
-        return (yield from search(self.look(source_id, task, prefix), limit, most))
+        return (yield from search(self.look(source_id, source, prefix), limit, most))
 
     def oldest(self) -> Flow[OldestTree | None]:
         """See :meth:`Acker.oldest`."""
@@ -358,19 +358,19 @@ class Browses(Known):
             exact = False  # the block has ended since it was read
         return None
 
-    def look(self, source_id: str, task: str, prefix: bool = False) -> Look:
+    def look(self, source_id: str, source: str, prefix: bool = False) -> Look:
         """Return a function that reads a page of a bucket.
 
-        '' for ``source_id`` or ``task`` means all.
+        '' for ``source_id`` or ``source`` means all.
         """
         if source_id:
             check_text("source id", source_id, 1)
-        if task:
-            check_name("task", task)
+        if source:
+            check_name("source", source)
 
         def look(at: PageCursor, count: int) -> Flow[Listed]:
             keys = ShardKeys(self.namespace, at.shard)
-            args = (at.kind, at.bucket, at.at, count, source_id, task, prefix)
+            args = (at.kind, at.bucket, at.at, count, source_id, source, prefix)
             try:
                 reply = yield from run_until(commands.list_page(keys, *args), self._deadline())
             except NamespaceNotFoundError:

@@ -60,7 +60,7 @@ class Flows(Applies, Browses):
 
     def track_block(
         self,
-        task: str,
+        source: str,
         label: str,
         deltas: Iterable[int] | bytes,
         block: int | None,
@@ -68,7 +68,7 @@ class Flows(Applies, Browses):
         lane: Any,
     ) -> Flow[range]:
         """See :meth:`Acker.track_block`."""
-        batch, column = Batch(task, ids=(yield from self._ids(block))), pack_column(deltas)
+        batch, column = Batch(source, ids=(yield from self._ids(block))), pack_column(deltas)
         anchors = batch.track_block(label, column, block, present)
         applied = yield from self.apply(batch, lane)
         # The first reply, which says whether the block was rejected, was lost: look it up. (A block
@@ -79,7 +79,7 @@ class Flows(Applies, Browses):
             gone = tree is None or tree.bucket == (yield from self.config()).buckets
         if applied.rejected_blocks or gone:
             raise RejectedError(
-                f"block {label!r} of {task} was nacked: too much is pending, or an earlier block "
+                f"block {label!r} of {source} was nacked: too much is pending, or an earlier block "
                 "of this number is expiring; the source gets the nack, do not emit its messages"
             )
         return anchors

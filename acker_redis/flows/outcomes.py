@@ -9,10 +9,12 @@ from acker_redis.protocol.outcome import Entry, parse_entry
 
 
 class OutcomeFlows:
-    """The flows of one task's outcomes, which ``Outcomes`` and ``AsyncOutcomes`` run."""
+    """The flows of one source's outcomes, which ``Outcomes`` and ``AsyncOutcomes`` run."""
 
-    def __init__(self, shards: Sequence[ShardKeys], task: str, edges: tuple[str, ...] = ()) -> None:
-        self.task = check_name("task", task)
+    def __init__(
+        self, shards: Sequence[ShardKeys], source: str, edges: tuple[str, ...] = ()
+    ) -> None:
+        self.source = check_name("source", source)
         self._edges = edges
         self._shards = {keys.shard: keys for keys in shards}
 
@@ -33,7 +35,7 @@ class OutcomeFlows:
             # A deleted stream reads like an empty one. So the same pipeline reads the number of
             # shards, which a reshard may have changed.
             reads = [
-                ("XRANGE", k.outcomes(self.task), begin.get(k.shard, "-"), "+", "COUNT", count)
+                ("XRANGE", k.outcomes(self.source), begin.get(k.shard, "-"), "+", "COUNT", count)
                 for k in keys
             ]
             shards, *replies = yield AskAll((("HGET", keys[0].meta, "shards"), *reads))
@@ -53,7 +55,7 @@ class OutcomeFlows:
         keys = self._shards.get(shard)
         if keys is None:
             return None
-        (found,) = yield AskAll((("XRANGE", keys.outcomes(self.task), id_, id_),))
+        (found,) = yield AskAll((("XRANGE", keys.outcomes(self.source), id_, id_),))
         if not found:
             return None
         id_found, fields = found[0]
@@ -73,7 +75,7 @@ class OutcomeFlows:
         taken = 0
         while ids:
             part = ids[: commands.MAX_TAKE]
-            call = commands.take(self._shards[shard], self.task, part)
+            call = commands.take(self._shards[shard], self.source, part)
             _, verdicts, _, looked = yield Run(call)
             taken += int(verdicts)
             ids = ids[int(looked) :]

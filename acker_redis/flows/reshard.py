@@ -112,7 +112,7 @@ class Progress:
     expiring: int = 0
     """Records and blocks that wait to be drained."""
     backlog: dict[str, int] = field(default_factory=dict)
-    """Verdicts that wait to be taken on the removed shards, per task that has any."""
+    """Verdicts that wait to be taken on the removed shards, per source that has any."""
 
 
 OnProgress = Callable[[Progress], object]
@@ -215,8 +215,8 @@ class Resharding:
         trees = progress.pending + progress.expiring
         left = [f"{trees} trees and records are pending"] if trees else []
         left += [
-            f"{count} verdicts of {task} wait to be taken"
-            for task, count in sorted(progress.backlog.items())
+            f"{count} verdicts of {source} wait to be taken"
+            for source, count in sorted(progress.backlog.items())
         ]
         words = f"after {self._wait:.0f} s, {', '.join(left)}"
         if self.closed is None:
@@ -228,7 +228,7 @@ class Resharding:
         self.closed = None
         raise ReshardError(
             f"{words}; the namespace is open again, with shards={reshard.source} as before. "
-            "Run the sources of these tasks, so that they take their verdicts, then reshard again, "
+            "Run these sources, so that they take their verdicts, then reshard again, "
             "or set a longer wait"
         )
 
@@ -431,8 +431,8 @@ def _progress(states: list[ShardStatus], going: float) -> Progress:
     for state in states:
         if state.shard < going:
             continue  # verdicts on shards that stay may wait there
-        for task, count in state.backlog.items():
+        for source, count in state.backlog.items():
             if count:
-                backlog[task] = backlog.get(task, 0) + count
+                backlog[source] = backlog.get(source, 0) + count
     pending = sum(sum(state.pending) for state in states)
     return Progress("drain", pending, sum(state.expiring for state in states), backlog)

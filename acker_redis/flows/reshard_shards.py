@@ -74,17 +74,17 @@ def carry(flows: Flows, shard: int, to: int) -> Flow[None]:
     that set the shard back.
     """
     keys, others = ShardKeys(flows.namespace, shard), ShardKeys(flows.namespace, to)
-    for task in (yield from status_of(flows, shard)).backlog:
+    for source in (yield from status_of(flows, shard)).backlog:
         while entries := (
-            yield Ask(("XRANGE", keys.outcomes(task), "-", "+", "COUNT", commands.MAX_TAKE))
+            yield Ask(("XRANGE", keys.outcomes(source), "-", "+", "COUNT", commands.MAX_TAKE))
         ):
             for _, fields in entries:
                 flat = _flat(fields)
                 count = int(flat[flat.index(b"n") + 1])
-                yield Ask(("XADD", others.outcomes(task), "*", *flat))
-                yield Ask(("HINCRBY", others.meta, f"backlog:{task}", count))
+                yield Ask(("XADD", others.outcomes(source), "*", *flat))
+                yield Ask(("HINCRBY", others.meta, f"backlog:{source}", count))
             ids = [entry[0].decode() for entry in entries]
-            yield from run_again(flows, commands.take(keys, task, ids))
+            yield from run_again(flows, commands.take(keys, source, ids))
 
 
 def _flat(fields: Any) -> list[bytes]:

@@ -104,8 +104,8 @@ class _Attempt:
 class SourceFlows:
     """The steps of one source; ``Source`` and ``AsyncSource`` run them."""
 
-    def __init__(self, flows: Flows, task: str, settings: SourceSettings) -> None:
-        self.task = check_name("task", task)
+    def __init__(self, flows: Flows, name: str, settings: SourceSettings) -> None:
+        self.name = check_name("source", name)
         self.settings = settings
         self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)
         self.inbox: deque[tuple[Record, int | None]] = deque()
@@ -212,7 +212,7 @@ class SourceFlows:
         if self._outcomes is None or config.shards != self._shards:
             # First step, after an error, after a reshard, or the namespace was created again.
             self._shards = config.shards
-            self._outcomes = OutcomeFlows(self._flows.shards(config), self.task, config.edges)
+            self._outcomes = OutcomeFlows(self._flows.shards(config), self.name, config.edges)
             self._after.clear()
         try:
             entries = yield from self._outcomes.read(ENTRIES, self._after)
@@ -294,7 +294,7 @@ class SourceFlows:
             self._warned = lifetime
             log.warning(
                 "source %s: trees live for up to %.1f s; timeout=%.1f is too short, set more",
-                self.task, lifetime, timeout,
+                self.name, lifetime, timeout,
             )  # fmt: skip
         return max(timeout, 1.1 * least)
 
@@ -350,21 +350,21 @@ class SourceFlows:
         yield from self._take()
         status = yield from self._flows.status()
         most = status.config.backlog_share
-        waits = {shard: each.backlog.get(self.task, 0) for shard, each in enumerate(status.shards)}
+        waits = {shard: each.backlog.get(self.name, 0) for shard, each in enumerate(status.shards)}
         wanted = {shard: count - most + 1 for shard, count in waits.items() if count >= most}
         if not wanted:
             return
         if not self._all_heard or not self.pending.let_go(wanted, time.monotonic()):
             shard = min(wanted)
             raise BacklogError(
-                f"task {self.task} has {waits[shard]} verdicts waiting to be taken on shard "
+                f"source {self.name} has {waits[shard]} verdicts waiting to be taken on shard "
                 f"{shard}; its source must read and take its outcomes"
             )
         yield from self._take()
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
         now, record, ids = time.monotonic(), None, self._flows.ids
-        batch, attempts, draw = Batch(self.task), list[_Attempt](), in_bulk()
+        batch, attempts, draw = Batch(self.name), list[_Attempt](), in_bulk()
         try:
             while not batch.full and (record := self.pending.next(now)):
                 # A record without messages stays open, too, until send() has returned.
@@ -481,7 +481,7 @@ class SourceFlows:
                 self._pause("too much is pending")
                 return False
             self._paused = 0
-            log.info("source %s emits again", self.task)
+            log.info("source %s emits again", self.name)
         return True
 
     def _leave_shards(self) -> Flow[None]:
@@ -503,4 +503,4 @@ class SourceFlows:
         wait = Backoff(0.1, most).draw(self._paused)
         self._resume_at = time.monotonic() + wait
         if self._paused == 1:
-            log.warning("source %s has paused emitting: %s", self.task, why)
+            log.warning("source %s has paused emitting: %s", self.name, why)

@@ -137,4 +137,4 @@ def _in_block(flows: Browses, entry: BlockEntry, most: int) -> Flow[list[tuple[i
 
 
 def _open(trees: Iterable[TreeState]) -> list[tuple[int, int]]:
-    return [(tree.checksum, tree.idle_ms) for tree in trees if tree.task and not tree.failed]
+    return [(tree.checksum, tree.idle_ms) for tree in trees if tree.source and not tree.failed]

@@ -28,7 +28,7 @@ ROWS = 1000
 """Rows per call."""
 HINCRBY = "for _, field in ipairs(ARGV) do redis.call('HINCRBY', KEYS[1], field, 1) end"
 PREFIX = "acker-bench-"
-TASK = "bench"
+SOURCE = "bench"
 
 
 Steps = Generator[tuple[int, float], None, None]
@@ -140,7 +140,7 @@ class _Bench:
     def _trees(self) -> Steps:
         while True:
             ids = [(self._anchor(), new_tuple_id()) for _ in range(ROWS)]
-            tracks = pack([TreeRow(a, t, TRACK, f"record-{a}") for a, t in ids], TASK)
+            tracks = pack([TreeRow(a, t, TRACK, f"record-{a}") for a, t in ids], SOURCE)
             acks = pack([TreeRow(a, t) for a, t in ids])
             yield ROWS, self._timed(self._apply(tracks), self._apply(acks))
             self._forget()
@@ -148,7 +148,7 @@ class _Bench:
     def _blocks(self) -> Steps:
         number = self._numbers.getrandbits(40)
         column = [new_tuple_id()] * SLOTS
-        whole = pack_track(number, TASK, "bench", [7] * SLOTS, {}, False)
+        whole = pack_track(number, SOURCE, "bench", [7] * SLOTS, {}, False)
         self._run(commands.apply_blocks(self._keys, [whole], None))
         part = pack_deltas(number, dict(enumerate(column)), {}, False, dense=True)
         call = commands.apply_blocks(self._keys, [part], None)
@@ -192,7 +192,9 @@ class _Bench:
         anchors = [self._anchor() for _ in range(count)]
         for start in range(0, count, ROWS):
             some = anchors[start : start + ROWS]
-            self._run(self._apply(pack([TreeRow(a, 5, TRACK, f"record-{a}") for a in some], TASK)))
+            self._run(
+                self._apply(pack([TreeRow(a, 5, TRACK, f"record-{a}") for a in some], SOURCE))
+            )
         return anchors
 
     def _apply(self, columns: Columns) -> commands.Call:
@@ -203,6 +205,6 @@ class _Bench:
 
     def _forget(self) -> None:
         """Take the verdicts, which would fill the server otherwise."""
-        outcomes = self._acker.outcomes(TASK)
+        outcomes = self._acker.outcomes(SOURCE)
         while entries := outcomes.read(64):
             outcomes.take(entries)

@@ -40,8 +40,9 @@ def reshard(
     Raises:
         ConfigError: ``shards`` or ``wait`` is invalid.
         NamespaceNotFoundError: The namespace does not exist.
-        ReshardError: The wait was too short (the message names the tasks whose verdicts were left),
-            another reshard is in progress, or another program or a failover changed the shards.
+        ReshardError: The wait was too short (the message names the sources whose verdicts were
+            left), another reshard is in progress, or another program or a failover changed the
+            shards.
 
     Examples:
         >>> acker = Acker.from_url(url, "orders")

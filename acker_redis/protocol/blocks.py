@@ -136,7 +136,7 @@ def pack_track(
     count = len(column) // 8
     if not 1 <= count <= SLOTS:
         raise InvalidBatchError(f"a block has 1 to {SLOTS} trees, not {count}")
-    name, text = check_name("task", task).encode(), check_text("label", label, 1)
+    name, text = check_name("source", task).encode(), check_text("label", label, 1)
     header = struct.pack(">HB", count, len(name)) + name + text
     flags = TRACK | (TOUCH if touch else 0)
     held = b"" if present is None else _present(present, column)

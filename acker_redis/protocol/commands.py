@@ -119,7 +119,7 @@ class ShardStatus:
     counters: dict[str, int]
     """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
     backlog: dict[str, int]
-    """Verdicts that wait to be taken, per task."""
+    """Verdicts that wait to be taken, per source."""
     reshard: Reshard | None = None
     """The reshard in progress, if any; no tree is tracked meanwhile."""
     late_ms: int = 0

@@ -69,7 +69,8 @@ class AckerConfig:
     many rows still arrive; required, at least N ticks. With ``never``: 0."""
 
     outcomes_limit: int = 1_000_000
-    """Maximum verdicts that may wait for one task; above it the task's new batches are refused."""
+    """Maximum verdicts that may wait for one source; above it, new batches of the source are
+    refused."""
 
     publish: bool = True
     """Whether to also publish each verdict on pub/sub. The stream always contains the verdicts."""
@@ -158,7 +159,7 @@ class AckerConfig:
 
     @property
     def backlog_share(self) -> int:
-        """Maximum waiting verdicts of a task on one shard: ``outcomes_limit`` per shard."""
+        """Maximum waiting verdicts of a source on one shard: ``outcomes_limit`` per shard."""
         return max(1, -(-self.outcomes_limit // self.shards))
 
     @property

@@ -97,7 +97,7 @@ class IdMaker:
         """Return the number of a block, ``0 .. 2**50 - 1``.
 
         It depends on the salt and the identity only, so a program that runs again tracks the same
-        block. ``Batch.track_block`` calls it with task and label.
+        block. ``Batch.track_block`` calls it with source and label.
 
         Raises:
             ConfigError: The salt is unknown.

@@ -19,14 +19,14 @@ AUDITED = "acker:audited"
 """SET of the namespaces that have, or had, a stream of audit entries."""
 
 DOTS = frozenset({".", ".."})
-"""Valid names of a task, but not of a namespace: a path of a URL cannot contain them, so clients of
-the admin service could not address it. create() refuses them; an existing one can be dropped."""
+"""Valid names of a source, but not of a namespace: a path of a URL cannot contain them, so clients
+of the admin service could not address it. create() refuses them; an existing one can be dropped."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return ``name`` of a namespace or task; raise ConfigError if it is invalid."""
+    """Return ``name`` of a namespace or source; raise ConfigError if it is invalid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"a {kind} is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {name!r}")
     return name

@@ -1,4 +1,4 @@
-"""Outcomes: the records that carry verdicts on trees and blocks in a task's stream."""
+"""Outcomes: the records that carry verdicts on trees and blocks in a source's stream."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -155,7 +155,7 @@ def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a task's stream: outcomes of one call with the same verdict and reason.
+    """One entry of a source's stream: outcomes of one call with the same verdict and reason.
 
     >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
     >>> batch.track(7, "order-1", [])

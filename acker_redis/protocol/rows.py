@@ -123,8 +123,8 @@ def check_row(row: Row) -> bytes:
     return b""
 
 
-def check_rows(rows: Iterable[Row], task: str) -> list[Row]:
-    """Return the rows; raise InvalidBatchError if a producer of this task may not send them."""
+def check_rows(rows: Iterable[Row], source: str) -> list[Row]:
+    """Return the rows; raise InvalidBatchError if a producer of this source may not send them."""
     rows = list(rows)
     for row in rows:
         anchor, delta, flags, _ = row
@@ -135,6 +135,6 @@ def check_rows(rows: Iterable[Row], task: str) -> list[Row]:
             or (type(delta) is not int or not 0 <= delta <= TUPLE_MAX)
         ):  # Acks of loose trees, the usual case, need no further check.
             check_row(row)
-        if flags == TRACK and not task:
-            raise InvalidBatchError("a TRACK row needs a source: use Producer(acker, task)")
+        if flags == TRACK and not source:
+            raise InvalidBatchError("a TRACK row needs a source: use Producer(acker, source)")
     return rows

@@ -104,20 +104,20 @@ class Status:
 
     @property
     def backlog(self) -> dict[str, int]:
-        """Verdicts that wait to be taken, per task."""
+        """Verdicts that wait to be taken, per source."""
         total: dict[str, int] = {}
         for shard in self.shards:
-            for task, count in shard.backlog.items():
-                total[task] = total.get(task, 0) + count
+            for source, count in shard.backlog.items():
+                total[source] = total.get(source, 0) + count
         return total
 
     @property
     def fullest(self) -> dict[str, int]:
-        """Verdicts that wait on the fullest shard, per task; each shard has its own limit."""
+        """Verdicts that wait on the fullest shard, per source; each shard has its own limit."""
         most: dict[str, int] = {}
         for shard in self.shards:
-            for task, count in shard.backlog.items():
-                most[task] = max(count, most.get(task, 0))
+            for source, count in shard.backlog.items():
+                most[source] = max(count, most.get(source, 0))
         return most
 
     @property

@@ -60,7 +60,7 @@ class TreeState:
     anchor: int
     checksum: int
     """XOR of the ids of its outstanding messages. 0 in a block: complete, but not acked yet."""
-    task: str
+    source: str
     """The source that tracked the tree; '' if it was not tracked yet."""
     source_id: str
     """The source's id of the record; for a tree in a block, the block's label."""
@@ -83,7 +83,7 @@ class TreeState:
         """``failed``, ``open``, ``complete`` (in a block that is not complete), ``untracked``."""
         if self.failed:
             return "failed"
-        if not self.task:
+        if not self.source:
             return "untracked"
         return "open" if self.checksum else "complete"
 
@@ -106,7 +106,7 @@ class TreeState:
             ('shop',)
 
         """
-        return odd_edges(edges, self.checksum) if self.task else ()
+        return odd_edges(edges, self.checksum) if self.source else ()
 
 
 def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:
@@ -140,7 +140,7 @@ def _loose_tree(reply: Sequence[Any], anchor: int) -> TreeState:
     return TreeState(
         anchor=anchor,
         checksum=record.checksum,
-        task=record.task,
+        source=record.task,
         source_id=record.text if record.task else "",
         failed=record.failed,
         why="" if record.task else record.text,
@@ -171,7 +171,7 @@ def _block_tree(reply: Sequence[Any], block: int, slot: int | None) -> TreeState
     return TreeState(
         anchor=block_anchor(block, at),
         checksum=checksums[at],
-        task=header.task,
+        source=header.task,
         source_id=header.label,
         failed=at in has_failed,
         why="",

@@ -193,7 +193,7 @@ class Acker:
             LaneError: Other batches of the lane were applied in between, or the batch is too old to
                 be sent again. Its trees expire.
             InvalidBatchError: The batch breaks a rule of the protocol.
-            BacklogError: Too many verdicts of the task wait to be taken, or the namespace is
+            BacklogError: Too many verdicts of the source wait to be taken, or the namespace is
                 resharding.
             NamespaceNotFoundError: The namespace does not exist.
             AckerError: Any other refusal, see :mod:`acker_redis.errors`.
@@ -205,7 +205,7 @@ class Acker:
 
     def track_block(
         self,
-        task: str,
+        source: str,
         label: str,
         deltas: Iterable[int] | bytes,
         block: int | None = None,
@@ -214,12 +214,12 @@ class Acker:
         """Track a block of trees; return their anchors, by slot. Emit their messages after that.
 
         Args:
-            task: The name of the source.
+            source: The name of the source.
             label: The label of the block, which comes back with its verdicts.
             deltas: Per slot, the XOR of the ids of the first messages of its tree; 0 for a tree
                 without messages, and for a slot that is not ``present``. See
                 :meth:`Batch.track_block`.
-            block: The number of the block; by default derived from the task and the label.
+            block: The number of the block; by default derived from the source and the label.
             present: The slots that hold a tree; None for all. The others get no verdict.
 
         Raises:
@@ -229,7 +229,7 @@ class Acker:
         """
         with self._lane.lock:
             return self.connection.drive(
-                self.flows.track_block(task, label, deltas, block, present, self._lane)
+                self.flows.track_block(source, label, deltas, block, present, self._lane)
             )
 
     def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
@@ -299,7 +299,7 @@ class Acker:
         cursor: PageCursor | None = None,
         count: int = 100,
         source_id: str = "",
-        task: str = "",
+        source: str = "",
         *,
         prefix: bool = False,
     ) -> TreePage:
@@ -315,19 +315,19 @@ class Acker:
                 page.
             count: Entries per page, approximately, 1 to 1000.
             source_id: Only trees with this source id, and blocks with this label.
-            task: Only trees and blocks of this task.
+            source: Only trees and blocks of this source.
             prefix: Whether ``source_id`` is a prefix.
 
         Raises:
-            ConfigError: ``count`` or ``task`` is invalid.
+            ConfigError: ``count`` or ``source`` is invalid.
 
         """
-        return self.connection.drive(self.flows.page(cursor, count, source_id, task, prefix))
+        return self.connection.drive(self.flows.page(cursor, count, source_id, source, prefix))
 
     def find(
         self,
         source_id: str,
-        task: str = "",
+        source: str = "",
         limit: int = 10,
         most: int = 1_000_000,
         *,
@@ -341,17 +341,17 @@ class Acker:
 
         Args:
             source_id: The source id or label.
-            task: Only trees and blocks of this task.
+            source: Only trees and blocks of this source.
             limit: Maximum number of results.
             most: Maximum number of records to examine. A search that ends at ``limit`` or ``most``
                 is not ``complete``.
             prefix: Whether ``source_id`` is a prefix.
 
         Raises:
-            ConfigError: A limit is less than 1, or ``task`` is invalid.
+            ConfigError: A limit is less than 1, or ``source`` is invalid.
 
         """
-        return self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
+        return self.connection.drive(self.flows.find(source_id, source, limit, most, prefix))
 
     def oldest(self) -> OldestTree | None:
         """Return the oldest pending tree of a sample; None if nothing is pending.
@@ -362,7 +362,7 @@ class Acker:
 
         After a TOUCH, and with ``refresh=update``, a tree with an older first row may be in a newer
         bucket, which is not read. Records whose TRACK has not come count as well; they have no
-        task.
+        source.
         """
         return self.connection.drive(self.flows.oldest())
 
@@ -396,15 +396,15 @@ class Acker:
         """
         self.connection.drive(self.flows.drop())
 
-    def outcomes(self, task: str) -> Outcomes:
-        """Return the reader of a task's verdicts. Only the source that tracked them may take them.
+    def outcomes(self, source: str) -> Outcomes:
+        """Return the reader of a source's verdicts. Only that source may take them.
 
         Args:
-            task: The name of the source.
+            source: The name of the source.
 
         """
         config = self.config
-        return Outcomes(self.connection, self.flows.shards(config), task, config.edges)
+        return Outcomes(self.connection, self.flows.shards(config), source, config.edges)
 
     def close(self) -> None:
         """Close the connections."""

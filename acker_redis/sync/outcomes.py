@@ -1,7 +1,7 @@
 """The verdicts of a source, from a durable stream: at least once, in no guaranteed order.
 
 Read the waiting entries, handle them, take them. Entries that were not taken are read again, also
-after a crash: no cursor is stored anywhere. One reader per task takes entries; others may only
+after a crash: no cursor is stored anywhere. One reader per source takes entries; others may only
 read.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 
 
 class Outcomes:
-    """Reads and takes the outcomes of one task, over all shards.
+    """Reads and takes the outcomes of one source, over all shards.
 
     Use :meth:`Acker.outcomes` to get one.
 
@@ -35,16 +35,16 @@ class Outcomes:
         self,
         connection: Connection,
         shards: Sequence[ShardKeys],
-        task: str,
+        source: str,
         edges: tuple[str, ...] = (),
     ) -> None:
-        self._flows = OutcomeFlows(shards, task, edges)
+        self._flows = OutcomeFlows(shards, source, edges)
         self._connection = connection
 
     @property
-    def task(self) -> str:
+    def source(self) -> str:
         """The name of the source."""
-        return self._flows.task
+        return self._flows.source
 
     def read(self, count: int = 16) -> list[Entry]:
         """Return up to ``count`` entries per shard, oldest first; [] if none waits.

@@ -58,7 +58,7 @@ class Producer:
 
     Args:
         acker: The client of the namespace.
-        task: The name of the source, needed to track.
+        source: The name of the source, needed to track.
         linger: Seconds that a row waits for others, 0 to 60.
         buffer: Rows that may wait before callers wait.
         max_block: Seconds that a caller waits for room.
@@ -82,7 +82,7 @@ class Producer:
     def __init__(
         self,
         acker: Acker,
-        task: str = "",
+        source: str = "",
         *,
         linger: float = 0.002,
         buffer: int = 65_536,
@@ -92,7 +92,7 @@ class Producer:
         check_is(acker, Acker, "a Producer")
         check_settings(linger, buffer, max_block)
         self.acker = acker
-        self.task = check_name("task", task) if task else ""
+        self.source = check_name("source", source) if source else ""
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self.begin()
@@ -127,10 +127,10 @@ class Producer:
         Raises:
             BufferFullError: There was no room within ``max_block`` seconds. No row was added.
             ClosedError: The producer was closed.
-            InvalidBatchError: A row is invalid, or tracks although the producer has no ``task``.
+            InvalidBatchError: A row is invalid, or tracks although the producer has no ``source``.
 
         """
-        rows = check_rows(rows, self.task)
+        rows = check_rows(rows, self.source)
         if not rows:
             return
         accumulator = self._accumulator or self._start()
@@ -249,7 +249,7 @@ class Producer:
             self._check_open()
             if self._accumulator is None:
                 self._flows.known = config
-                self._accumulator = Accumulator(self.task, shards, self._linger)
+                self._accumulator = Accumulator(self.source, shards, self._linger)
                 for number in range(min(shards, MAX_SENDERS)):
                     name = f"acker-producer-{number}"
                     sender = threading.Thread(target=self._run, name=name, daemon=True)

@@ -47,12 +47,12 @@ class Source:
 
     **Threads.** One thread calls the callbacks: the source's own between :meth:`start` and
     :meth:`stop` (or in a ``with`` block), or the caller of :meth:`run`, :meth:`verdicts`,
-    :meth:`step`, or of a waiting :meth:`emit` or :meth:`join`. Only one source may read the
-    verdicts of a task.
+    :meth:`step`, or of a waiting :meth:`emit` or :meth:`join`. Only one ``Source`` at a time may
+    use a name, because it takes the verdicts of that name.
 
     Args:
         acker: The client of the namespace.
-        task: The name of the source, under which it tracks.
+        name: The name of the source, under which it tracks.
         send: ``send(record, ids)`` sends the messages of a record: one message per id, with the id
             in a header (:meth:`MessageId.to_headers`). It is called after the tree is tracked, and
             again for each replay, with other ids. It is not called for a tree that the acker
@@ -95,7 +95,7 @@ class Source:
     def __init__(
         self,
         acker: Acker,
-        task: str,
+        name: str,
         send: Callable[[Record, Any], object] | None = None,
         *,
         on_ack: Callable[[Record], object] | None = None,
@@ -123,7 +123,7 @@ class Source:
             backoff or Backoff(), timeout, poll,
         )  # fmt: skip
         self._settings = settings
-        self._flows = SourceFlows(acker.flows, task, settings)
+        self._flows = SourceFlows(acker.flows, name, settings)
         self.begin()
         begins_in_children(self)
 
@@ -132,7 +132,7 @@ class Source:
 
         A forked child calls this, because the records are the parent's.
         """
-        self._flows = SourceFlows(self.acker.flows, self._flows.task, self._settings)
+        self._flows = SourceFlows(self.acker.flows, self._flows.name, self._settings)
         self._admission = threading.Lock()
         """Held while a thread checks for room and adds a record."""
         self._changed = threading.Condition()
@@ -147,9 +147,9 @@ class Source:
         """Identity of the thread that runs a step; 0 if none does."""
 
     @property
-    def task(self) -> str:
+    def name(self) -> str:
         """The name of the source, under which it tracks."""
-        return self._flows.task
+        return self._flows.name
 
     @property
     def pending(self) -> int:
@@ -225,7 +225,7 @@ class Source:
 
         """
         record = check_record(Record(source_id, value, None))
-        tree, opening = OpenTree(source_id, ids=self.acker.ids), Batch(self.task)
+        tree, opening = OpenTree(source_id, ids=self.acker.ids), Batch(self.name)
         opening.add(tree.opening)
         self._admit(record, tree.anchor, timeout)
         try:
@@ -306,7 +306,7 @@ class Source:
             # The source's own thread waits for a step in join() or emit() to end.
             if not own:
                 raise ConfigError(
-                    f"another thread runs source {self.task}; run it in one thread only"
+                    f"another thread runs source {self.name}; run it in one thread only"
                 )
             if self._stop.is_set():
                 return
@@ -328,7 +328,7 @@ class Source:
         """
         if self._pumped():
             raise ConfigError(
-                f"source {self.task} runs in its own thread; call stop() before step()"
+                f"source {self.name} runs in its own thread; call stop() before step()"
             )
         with self._turn:
             return self._step()
@@ -355,7 +355,7 @@ class Source:
             except AckerError as error:
                 away += 1
                 wait = min(0.1 * 2 ** min(away, 6), 5.0)
-                log.warning("source %s (next attempt in %.1f s): %s", self.task, wait, error)
+                log.warning("source %s (next attempt in %.1f s): %s", self.name, wait, error)
                 self._stop.wait(wait)
                 continue
             if until_closed and not self.pending:
@@ -400,7 +400,7 @@ class Source:
                 return self.run()
             except Exception:
                 # Catch everything: without its thread the source would wait for ever.
-                log.exception("source %s: a callback failed, and will be called again", self.task)
+                log.exception("source %s: a callback failed, and will be called again", self.name)
                 if self._stop.wait(1.0) or self._pump is not threading.current_thread():
                     return  # also if the callback itself called stop()
 
@@ -427,7 +427,7 @@ class Source:
         if self._wait_until(admits, timeout, steps=self._settings.calls_back):
             return
         raise BufferFullError(
-            f"{self.pending} records of {self.task} are open, and max_pending is "
+            f"{self.pending} records of {self.name} are open, and max_pending is "
             f"{self._settings.max_pending}; wait longer, or make sure that verdicts are read: "
             "use start(), verdicts() or callbacks"
         )

@@ -18,7 +18,7 @@ from acker_redis.tour.book import Book, Message
 from acker_redis.tour.orders import LOST, PRICES, UNKNOWN_ADDRESS, Order
 from acker_redis.trees.pending import Backoff, Record
 
-TASK = "shop"
+SOURCE = "shop"
 ATTEMPTS = 2
 BACKOFF = Backoff(first=0.3, most=0.3)
 PATIENCE = 24 * 3600.0
@@ -58,7 +58,7 @@ class Pipeline:
         self._bolts: dict[str, Callable[[Message], Done]] = {"price": self.price, "ship": self.ship}
         self.source = Source(
             acker,
-            TASK,
+            SOURCE,
             self._send,
             on_ack=lambda record: book.end(record, "ack", "completed", ""),
             on_fail=lambda record, reason, why: book.end(record, "nack", reason, why),

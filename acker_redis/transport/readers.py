@@ -7,13 +7,13 @@ LONGEST_IDLE = 60
 """Maximum seconds since a reader's last command; longer, it does not count as waiting."""
 
 
-def reader_name(namespace: str, task: str) -> str:
+def reader_name(namespace: str, source: str) -> str:
     """Return the name of the connection that reads the verdicts of a source.
 
     >>> reader_name("orders", "shop")
     'acker-outcomes:orders:shop'
     """
-    return f"{_PREFIX}:{namespace}:{task}"
+    return f"{_PREFIX}:{namespace}:{source}"
 
 
 def waiting_readers(clients: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
@@ -25,7 +25,7 @@ def waiting_readers(clients: Iterable[Mapping[str, str]]) -> set[tuple[str, str]
     found = set()
     for client in clients:
         prefix, _, rest = client.get("name", "").partition(":")
-        namespace, _, task = rest.partition(":")
-        if prefix == _PREFIX and task and int(client.get("idle", 0)) <= LONGEST_IDLE:
-            found.add((namespace, task))
+        namespace, _, source = rest.partition(":")
+        if prefix == _PREFIX and source and int(client.get("idle", 0)) <= LONGEST_IDLE:
+            found.add((namespace, source))
     return found

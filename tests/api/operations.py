@@ -97,7 +97,7 @@ OPERATIONS = (
         "POST",
         f"{HERE}/trees/fail",
         Role.OPERATOR,
-        {"filter": {"task": "t"}, "dry_run": False},
+        {"filter": {"source": "t"}, "dry_run": False},
         bad_body={"filter": {}},
         action="fail_trees",
     ),

@@ -346,7 +346,7 @@ def test_dry_run_changes_nothing_and_then_all_matches_fail(
 
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}/trees/fail"
-        asking = {"filter": {"task": "shop"}, "why": "down"}
+        asking = {"filter": {"source": "shop"}, "why": "down"}
         dry = (await client.post(path, json=asking)).json()
         assert (dry["matched"], dry["failed"], dry["ended"], dry["dry_run"]) == (42, 0, 0, True)
         assert len(dry["sample"]) == 20
@@ -438,7 +438,7 @@ def test_filters_of_bulk_fail(any_server: EmbeddedRedis, make_any_acker: MakeAck
 
         assert await matched(source_id="s7") == 1
         assert await matched(source_id="page") == 2
-        assert await matched(task="other") == 1
+        assert await matched(source="other") == 1
         assert await matched(bucket=0) == 20 + 1, "shard 1 has not ticked"
         assert await matched(bucket=1) == 20 + 1 + 2
         assert await matched(min_age_ms=10**9) == 0
@@ -450,17 +450,17 @@ def test_filters_of_bulk_fail(any_server: EmbeddedRedis, make_any_acker: MakeAck
         for wrong in (
             {"filter": {}},
             {"filter": {"source_id": ""}},
-            {"filter": {"bucket": None, "task": ""}},
+            {"filter": {"bucket": None, "source": ""}},
             {},
             {"filter": {"state": "failed"}},
             {"filter": {"sorce_id": "x"}},
-            {"filter": {"task": "shop"}, "most": 10_001},
-            {"filter": {"task": "shop"}, "cursor": "0"},
-            {"filter": {"task": "shop"}, "dry_run": "no"},
-            {"filter": {"task": "shop"}, "dry_run": 0},
+            {"filter": {"source": "shop"}, "most": 10_001},
+            {"filter": {"source": "shop"}, "cursor": "0"},
+            {"filter": {"source": "shop"}, "dry_run": "no"},
+            {"filter": {"source": "shop"}, "dry_run": 0},
             {"filter": {"bucket": True}},
             {"filter": {"source_id": "a\nb"}},
-            {"filter": {"task": "shop"}, "why": "a\nb"},
+            {"filter": {"source": "shop"}, "why": "a\nb"},
         ):
             is_problem(await client.post(path, json=wrong), 422, "bad-request")
 
@@ -485,7 +485,7 @@ def test_tree_acked_during_bulk_fail_counts_as_ended(
     monkeypatch.setattr(AsyncAcker, "page", then_it_ends)
 
     async def talk(client: httpx.AsyncClient) -> None:
-        asking = {"filter": {"task": "t"}, "dry_run": False}
+        asking = {"filter": {"source": "t"}, "dry_run": False}
         done = (await client.post(f"{V1}/{acker.namespace}/trees/fail", json=asking)).json()
         assert (done["matched"], done["failed"], done["ended"]) == (2, 1, 1)
 
@@ -505,7 +505,7 @@ def test_bulk_fail_sends_batches(any_server: EmbeddedRedis, make_any_acker: Make
     acker.apply(batch)
 
     async def talk(client: httpx.AsyncClient) -> None:
-        asking = {"filter": {"task": "t"}, "dry_run": False, "why": "x" * 255, "most": 5000}
+        asking = {"filter": {"source": "t"}, "dry_run": False, "why": "x" * 255, "most": 5000}
         done = (await client.post(f"{V1}/{acker.namespace}/trees/fail", json=asking)).json()
         assert (done["failed"], done["next"]) == (1000, None)
 

@@ -58,7 +58,7 @@ def test_each_action_has_one_complete_entry(
         for _ in range(2):  # the second call finds no tree to fail
             await client.post(
                 f"{path}/trees/fail",
-                json={"filter": {"task": "shop"}, "dry_run": False},
+                json={"filter": {"source": "shop"}, "dry_run": False},
                 headers=one,
             )
         await client.patch(f"{path}/config", json={"high_water": 9}, headers=one)
@@ -74,7 +74,7 @@ def test_each_action_has_one_complete_entry(
         assert fail["before"]["state"] == "open"
         assert fail["after"] == {"why": "by hand", "failed": 1}
         assert fail_trees["before"] == {
-            **{"task": "shop", "min_age_ms": 0, "state": "open", "most": 1000}
+            **{"source": "shop", "min_age_ms": 0, "state": "open", "most": 1000}
         }
         assert (fail_trees["action"], fail_trees["after"]["matched"]) == ("fail_trees", 1)
         assert (configure["before"], configure["after"]) == ({"high_water": 5}, {"high_water": 9})

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from acker_api.reading import canary
-from acker_api.reading.canary import NAME, TASK, Canary
+from acker_api.reading.canary import NAME, SOURCE, Canary
 from acker_api.reading.reader import Reader
 from acker_redis import Acker, Batch
 from acker_redis.embedded import EmbeddedRedis
@@ -29,7 +29,7 @@ from tests.support import dump
 from tests.transport.proxy import proxied
 
 KEYS = ShardKeys(NAME, 0)
-STREAM = KEYS.outcomes(TASK)
+STREAM = KEYS.outcomes(SOURCE)
 Talk = Callable[[Canary], Awaitable[None]]
 
 
@@ -120,8 +120,8 @@ def test_abandoned_canaries_are_removed(
         row = f'[["{verdict + 1:016x}","canary",1,""]]'
         fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
         client.xadd(STREAM, fields, id=f"{verdict + 1}-1")
-    client.hset(KEYS.meta, f"backlog:{TASK}", 3)
-    left = Batch(TASK)
+    client.hset(KEYS.meta, f"backlog:{SOURCE}", 3)
+    left = Batch(SOURCE)
     left.track(7, "canary", [40])  # tracked, and never acked
     acker.apply(left)
 
@@ -139,7 +139,7 @@ def test_abandoned_canaries_are_removed(
 
     flying(server.url, talk)
     assert client.xlen(STREAM) == 0
-    assert _status(client).backlog == {TASK: 0}
+    assert _status(client).backlog == {SOURCE: 0}
 
 
 def test_full_backlog_of_abandoned_canaries_is_cleared(
@@ -151,7 +151,7 @@ def test_full_backlog_of_abandoned_canaries_is_cleared(
     for each in range(3):
         fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
         client.xadd(STREAM, fields, id=f"{each + 1}-1")
-    client.hset(KEYS.meta, f"backlog:{TASK}", canary.CONFIG.outcomes_limit)
+    client.hset(KEYS.meta, f"backlog:{SOURCE}", canary.CONFIG.outcomes_limit)
     flying(server.url, flies)
     assert client.xlen(STREAM) == 0
 

@@ -47,13 +47,13 @@ def test_routes_work_on_a_cluster(three_masters: Callable[[], redis.RedisCluster
         for anchor in (41, 42, 43):
             await acts(client, f"{path}/trees/{anchor}/fail", {"why": "by hand"})
         await acts(client, f"{path}/trees/40/touch")
-        asking = {"filter": {"task": "t"}, "dry_run": False}
+        asking = {"filter": {"source": "t"}, "dry_run": False}
         assert (await acts(client, f"{path}/trees/fail", asking))["failed"] == 5
         assert (await acts(client, f"{path}/rotate"))["ticked"] == 8
         body = (await client.get(f"{path}/outcomes", params={"verdict": "nack"})).json()
         assert len(body["outcomes"]) == 8
-        (task,) = (await client.get(f"{path}/backlog")).json()["tasks"]
-        assert (task["waiting"], task["oldest_at_ms"] > 0) == (9, True)
+        (source,) = (await client.get(f"{path}/backlog")).json()["sources"]
+        assert (source["waiting"], source["oldest_at_ms"] > 0) == (9, True)
         assert (await client.get(f"{path}/trees")).json()["complete"] is True
         log = (await client.get("/api/v1/audit")).json()["entries"]
         assert [each["result"] for each in log] == ["done"] * 6

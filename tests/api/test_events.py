@@ -70,10 +70,10 @@ def subscriptions(acker: Acker) -> tuple[int, int]:
     return len(client.client_list(_type="pubsub")), client.pubsub_numpat()
 
 
-def publish(acker: Acker, rows: str, verdict: str = "nack", task: str = "t", n: int = 1) -> None:
+def publish(acker: Acker, rows: str, verdict: str = "nack", source: str = "t", n: int = 1) -> None:
     """Publish as the scripts do, or as another program may."""
     message = f'{{"verdict":"{verdict}","reason":"failed","n":{n},"rows":{rows}}}'
-    acker.connection.client.publish(channel(acker.namespace, verdict, task), message)
+    acker.connection.client.publish(channel(acker.namespace, verdict, source), message)
 
 
 def test_two_hundred_streams_share_one_subscription(
@@ -153,7 +153,7 @@ def test_events_equal_the_answers_of_the_other_routes(
             "edges": [],
             "idle_ms": None,
             "at_ms": told["at_ms"],
-            "task": "shop",
+            "source": "shop",
             "entry": "",
         }
         assert abs(told["at_ms"] - entry.at_ms) < 60_000
@@ -183,7 +183,7 @@ def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker:
             "reason": "completed",
             "block": "5",
             "label": 'page "1"',
-            "task": "shop",
+            "source": "shop",
             "count": 3000,
             "acked": 3000,
             "nacked": 0,

@@ -171,7 +171,7 @@ def test_any_published_message_yields_a_valid_event(body: dict[str, Any], verdic
     if not taken:
         assert found == {"outcomes": [], "blocks": [], "dropped": 0}
     for each in (*found["outcomes"], *found["blocks"]):
-        assert all(type(each[name]) is str for name in ("verdict", "reason", "task"))
+        assert all(type(each[name]) is str for name in ("verdict", "reason", "source"))
         assert type(each["age_ms"]) is int
         assert type(each["idle_ms"]) in (int, type(None))
         assert set(each["edges"]) <= {"mill", "shop"}

@@ -34,7 +34,7 @@ JUDGED = {
     "drain",
     "high-water",
     "outcomes",
-    "tasks",
+    "sources",
     "nacks",
     "acks",
     "counters",

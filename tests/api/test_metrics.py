@@ -97,10 +97,10 @@ def test_metrics_equal_the_state_of_the_namespace(
     assert 0 <= of(found, f"{took}_sum", namespace=ns) < 1
     assert of(found, "acker_high_water", namespace=ns) == 8
     assert of(found, "acker_high_water_ratio", namespace=ns) == 0.75
-    assert of(found, "acker_outcomes_backlog", namespace=ns, task="t") == 2
-    assert of(found, "acker_outcomes_backlog", namespace=ns, task="shop") == 1
+    assert of(found, "acker_outcomes_backlog", namespace=ns, source="t") == 2
+    assert of(found, "acker_outcomes_backlog", namespace=ns, source="shop") == 1
     assert of(found, "acker_outcomes_limit", namespace=ns) == 50
-    assert of(found, "acker_outcomes_backlog_ratio", namespace=ns, task="t") == 2 / 25
+    assert of(found, "acker_outcomes_backlog_ratio", namespace=ns, source="t") == 2 / 25
     assert of(found, "acker_tick_seconds", namespace=ns) == 3600
     assert of(found, "acker_rotation_lag_seconds", namespace=ns, shard="0") == 0
     assert 100 <= of(found, "acker_rotation_lag_seconds", namespace=ns, shard="1") < 160
@@ -277,12 +277,12 @@ def _scripts(acker: Any) -> int:
     return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-def test_number_of_task_labels_is_bounded(
+def test_number_of_source_labels_is_bounded(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2)
     for shard in range(2):
-        backlogs = {f"backlog:task-{shard}-{n}": 1 for n in range(600)}
+        backlogs = {f"backlog:source-{shard}-{n}": 1 for n in range(600)}
         acker.connection.client.hset(ShardKeys(acker.namespace, shard).meta, mapping=backlogs)
     found = scraped(any_server.url)
     backlog = [(labels, v) for (name, labels), v in found.items() if name.endswith("_backlog")]

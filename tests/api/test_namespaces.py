@@ -191,9 +191,9 @@ def test_answers_match_openapi(any_server: EmbeddedRedis, make_any_acker: MakeAc
 
 
 def test_backlogs_are_bounded() -> None:
-    backlog = {f"task-{n}": n for n in range(1003)}
+    backlog = {f"source-{n}": n for n in range(1003)}
     found = most(backlog)
     assert len(found) == 1001
-    assert found["task-1002"] == 1002
+    assert found["source-1002"] == 1002
     assert found[OTHERS] == 0 + 1 + 2
     assert most({"a": 1}) == {"a": 1}

@@ -59,10 +59,10 @@ def test_verdict_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: M
         "edges": [],
         "idle_ms": None,
         "at_ms": entry.at_ms,
-        "task": "shop",
+        "source": "shop",
         "entry": f"0:{entry.id}",
     }
-    assert (body["next"], body["looked"], body["tasks"]) == (None, 1, ["shop"])
+    assert (body["next"], body["looked"], body["sources"]) == (None, 1, ["shop"])
     assert len(acker.outcomes("shop").read()) == 1, "the request takes no verdict"
 
 
@@ -101,11 +101,11 @@ def test_pages_of_many_streams_are_ordered_and_complete(
 ) -> None:
     acker = make_any_acker(shards=4)
     for turn in range(12):
-        batch = Batch(f"task-{turn % 3}")
+        batch = Batch(f"source-{turn % 3}")
         for each in range(5):
             batch.track(1 + 5 * turn + each, f"{turn}-{each}", [])
         acker.apply(batch)
-    track_block(acker, 8, [0] * 7, "page", "task-0")
+    track_block(acker, 8, [0] * 7, "page", "source-0")
 
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}/outcomes"
@@ -115,11 +115,11 @@ def test_pages_of_many_streams_are_ordered_and_complete(
         assert times == sorted(times, reverse=True)
         for limit in (3, 10, 66, 67):
             assert await walked(client, path, limit=limit) == whole, limit
-        one = await walked(client, path, limit=4, task="task-0")
-        assert one == [outcome for outcome in whole if outcome["task"] == "task-0"]
+        one = await walked(client, path, limit=4, source="source-0")
+        assert one == [outcome for outcome in whole if outcome["source"] == "source-0"]
         assert len(one) == 27
         assert sorted(o["slot"] for o in one if o["source_id"] == "page") == list(range(7))
-        assert await walked(client, path, task="unknown") == []
+        assert await walked(client, path, source="unknown") == []
 
     asked(any_server.url, talk)
 
@@ -296,13 +296,13 @@ def test_invalid_cursor_of_outcomes_is_refused(text: str) -> None:
 
 
 def test_number_of_streams_read_is_bounded() -> None:
-    backlog = {f"task-{n}": n for n in range(1000)}
-    assert choose(backlog, 16) == [f"task-{n}" for n in range(999, 983, -1)]
-    assert choose(backlog, 1024) == ["task-999"]
+    backlog = {f"source-{n}": n for n in range(1000)}
+    assert choose(backlog, 16) == [f"source-{n}" for n in range(999, 983, -1)]
+    assert choose(backlog, 1024) == ["source-999"]
     assert choose({"idle": 0}, 1) == []
 
 
-def test_backlog_lists_tasks_with_most_untaken_verdicts_first(
+def test_backlog_lists_sources_with_most_untaken_verdicts_first(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2, outcomes_limit=50)
@@ -315,15 +315,15 @@ def test_backlog_lists_tasks_with_most_untaken_verdicts_first(
         path = f"{V1}/{acker.namespace}/backlog"
         body = (await client.get(path)).json()
         since = min(entry.at_ms for entry in acker.outcomes("slow").read())
-        assert [(t["task"], t["waiting"], t["limit"]) for t in body["tasks"]] == [
+        assert [(s["source"], s["waiting"], s["limit"]) for s in body["sources"]] == [
             ("slow", 3, 50),
             ("slower", 2, 50),
             ("idle", 0, 50),
         ]
-        assert body["tasks"][0]["oldest_at_ms"] == since
-        assert body["tasks"][2]["oldest_at_ms"] is None
+        assert body["sources"][0]["oldest_at_ms"] == since
+        assert body["sources"][2]["oldest_at_ms"] is None
         assert body["total"] == 3
-        assert len((await client.get(path, params={"limit": 1})).json()["tasks"]) == 1
+        assert len((await client.get(path, params={"limit": 1})).json()["sources"]) == 1
 
     asked(any_server.url, talk)
 
@@ -341,12 +341,12 @@ def test_backlog_ratio_is_that_of_the_fullest_shard(
     status = get(any_server.url, path).json()
     assert status["backlog"]["shop"] < 8
     assert status["backlog_ratio"] == {"shop": 1.0}
-    (task,) = get(any_server.url, f"{path}/backlog").json()["tasks"]
-    assert task["ratio"] == 1.0
+    (source,) = get(any_server.url, f"{path}/backlog").json()["sources"]
+    assert source["ratio"] == 1.0
 
 
-def _two(task: str) -> Batch:
-    batch = Batch(task)
-    batch.track(100 if task == "slow" else 200, "s", [])
-    batch.track(101 if task == "slow" else 201, "s", [])
+def _two(source: str) -> Batch:
+    batch = Batch(source)
+    batch.track(100 if source == "slow" else 200, "s", [])
+    batch.track(101 if source == "slow" else 201, "s", [])
     return batch

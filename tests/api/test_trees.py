@@ -51,7 +51,7 @@ def test_tree_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: Make
             "anchor": "4611686018427387903",
             "checksum": "028000000000000f",
             "edges": ["mill", "till"],
-            "task": "shop",
+            "source": "shop",
             "source_id": "order-1",
             "state": "open",
             "why": "",
@@ -89,7 +89,7 @@ def test_tree_in_a_block_has_its_block(
             "first_anchor": str(block_anchor(5, 0)),
             "slots": 3,
             "partial": False,
-            "task": "shop",
+            "source": "shop",
             "label": "page 1",
             "bucket": 0,
         }
@@ -189,7 +189,7 @@ def test_full_pagination_returns_every_tree_in_bounded_pages(
         assert [tree["anchor"] for tree in trees] == ["777"]
         trees, blocks = await walked(client, path, source_id="page 1")
         assert (trees, [block["block"] for block in blocks]) == ([], ["2"])
-        assert await walked(client, path, task="shop-2") == ([], [])
+        assert await walked(client, path, source="shop-2") == ([], [])
 
     asked(any_server.url, talk)
 
@@ -225,11 +225,11 @@ def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
         assert await found(state="complete") == (set(), 0)
         assert await found(kind="tree") == ({"1", "2", "3", "4"}, 0)
         assert await found(kind="block") == (set(), 1)
-        assert await found(task="a") == ({"1"}, 1)
-        assert await found(task="a", kind="tree") == ({"1"}, 0)
-        assert await found(state="open", bucket=0, task="b") == ({"2"}, 0)
+        assert await found(source="a") == ({"1"}, 1)
+        assert await found(source="a", kind="tree") == ({"1"}, 0)
+        assert await found(state="open", bucket=0, source="b") == ({"2"}, 0)
         tree = (await client.get(f"{V1}/{acker.namespace}/trees/4")).json()
-        assert (tree["state"], tree["why"], tree["task"]) == ("failed", "no way", "")
+        assert (tree["state"], tree["why"], tree["source"]) == ("failed", "no way", "")
         tree = (await client.get(f"{V1}/{acker.namespace}/trees/3")).json()
         # Its checksum also has the ids of processed messages.
         assert (tree["state"], tree["edges"]) == ("untracked", [])

@@ -36,7 +36,7 @@ def test_rows_of_one_anchor_fold() -> None:
     assert part.task == "t"
 
 
-def test_a_batch_without_tracks_names_no_task() -> None:
+def test_a_batch_without_tracks_names_no_source() -> None:
     batch = Batch("t")
     batch.touch(1)
     assert batch.columns()[0].task == ""
@@ -138,7 +138,7 @@ def test_two_tracks_of_one_anchor_are_refused() -> None:
     assert int.from_bytes(batch.columns()[0].deltas, "big") == 5
 
 
-def test_track_without_a_task_is_refused() -> None:
+def test_track_without_a_source_is_refused() -> None:
     with pytest.raises(InvalidBatchError, match="needs a source"):
         Batch().track(1, "s", [5])
 

@@ -1,4 +1,4 @@
-"""Numbers of blocks: derived from the salt, the task and the label."""
+"""Numbers of blocks: derived from the salt, the source and the label."""
 
 from itertools import combinations
 
@@ -13,14 +13,14 @@ SALT = "00112233445566778899aabbccddeeff"
 IDS = IdMaker(salt=SALT)
 
 
-def number_of(label: str, task: str = "t", ids: IdMaker = IDS) -> int:
+def number_of(label: str, source: str = "t", ids: IdMaker = IDS) -> int:
     """Track a block, and return its number."""
-    place = split_anchor(Batch(task, ids=ids).track_block(label, [1])[0])
+    place = split_anchor(Batch(source, ids=ids).track_block(label, [1])[0])
     assert place
     return place[0]
 
 
-def test_number_depends_on_salt_task_and_label_only() -> None:
+def test_number_depends_on_salt_source_and_label_only() -> None:
     """A program that runs again tracks the same block, regardless of what it tracked before."""
     assert number_of("flights/2013-01-01", "flights") == IDS.block("flights", "flights/2013-01-01")
     assert number_of("page 1") == number_of("page 1", ids=IdMaker(("mill", "shop"), SALT))

@@ -34,10 +34,10 @@ class Load:
         self.waiting: list[tuple[int, int]] = []
         """Anchor and id of the message that is outstanding."""
 
-    def track(self, count: int, task: str = "shop", prefix: str = "order") -> None:
+    def track(self, count: int, source: str = "shop", prefix: str = "order") -> None:
         """Track new trees, each with one message outstanding."""
         for part in _parts(count):
-            batch = Batch(task)
+            batch = Batch(source)
             for _ in range(part):
                 anchor, message = self._random.getrandbits(62), self._random.getrandbits(62) | 1
                 batch.track(anchor, f"{prefix}-{self._next}", [message])
@@ -45,16 +45,16 @@ class Load:
                 self.waiting.append((anchor, message))
             self.acker.apply(batch)
 
-    def track_as(self, source_id: str, task: str = "shop") -> int:
+    def track_as(self, source_id: str, source: str = "shop") -> int:
         """Track one tree with this source id; return its anchor."""
-        batch, anchor = Batch(task), self._random.getrandbits(62)
+        batch, anchor = Batch(source), self._random.getrandbits(62)
         batch.track(anchor, source_id, [self._random.getrandbits(62) | 1])
         self.acker.apply(batch)
         return anchor
 
-    def track_on(self, edge: str, count: int = 1, task: str = "shop") -> list[int]:
+    def track_on(self, edge: str, count: int = 1, source: str = "shop") -> list[int]:
         """Track trees that wait for one message on an edge; return the ids of the messages."""
-        batch, ids = Batch(task), list[int]()
+        batch, ids = Batch(source), list[int]()
         for _ in range(count):
             ids.append(self.acker.ids.code(edge) | self._random.getrandbits(54) | 1)
             batch.track(self._random.getrandbits(62), f"{edge or 'none'}-{len(ids)}", ids[-1:])

@@ -56,7 +56,7 @@ def test_figures_and_verdicts_are_updated_by_events(
         "age_ms": 5200,
         "why": "no such address",
         "at_ms": status["shards"][0]["now_ms"],
-        "task": "shop",
+        "source": "shop",
         "entry": "0:1700000000000-0",
     }
     page = open_page("/login")

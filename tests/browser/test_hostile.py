@@ -90,7 +90,7 @@ def test_labels_are_text(make_load: MakeLoad, open_page: OpenPage) -> None:
     unharmed(page)
 
 
-def test_tasks_reasons_and_audit_entries_are_text(
+def test_sources_reasons_and_audit_entries_are_text(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)
@@ -107,7 +107,7 @@ def test_tasks_reasons_and_audit_entries_are_text(
     answers = {
         "/outcomes": {
             "outcomes": [
-                {**outcome, "anchor": str(at), "task": text, "source_id": text, "why": text}
+                {**outcome, "anchor": str(at), "source": text, "source_id": text, "why": text}
                 | {"reason": text}
                 for at, text in enumerate(texts)
             ]
@@ -118,8 +118,8 @@ def test_tasks_reasons_and_audit_entries_are_text(
             "edges": [{"edge": text, **waiting} for text in texts],
         },
         "/backlog": {
-            "tasks": [
-                {"task": text, "waiting": 5, "oldest_at_ms": None, "limit": 9} for text in texts
+            "sources": [
+                {"source": text, "waiting": 5, "oldest_at_ms": None, "limit": 9} for text in texts
             ]
         },
         "/audit": {
@@ -176,7 +176,7 @@ def test_texts_of_foreign_clients_are_text(
             {
                 "anchor": str(number),
                 "checksum": "0" * 16,
-                "task": "shop",
+                "source": "shop",
                 "source_id": text,
                 "state": text if number == 2 else "open",
                 "why": text,

@@ -100,7 +100,7 @@ def test_tree_is_found_and_failed_and_its_verdict_shown(
 ) -> None:
     load = make_load("orders", shards=2)
     load.track(120)
-    anchor = load.track_as("order-4711", task="imports")
+    anchor = load.track_as("order-4711", source="imports")
     page = open_page("/#/ns/orders/trees")
     trees = panel(page, "Pending trees")
     page.get_by_role("link", name="Next page").click()
@@ -116,7 +116,7 @@ def test_tree_is_found_and_failed_and_its_verdict_shown(
     expect(page.get_by_text("Write 30s, 5min or 2h.")).to_be_visible()
     page.get_by_label("Older than").fill("0s")
     page.get_by_role("button", name="Filter").click()
-    expect(page).to_have_url(re.compile(r"source_id=order-4711&task=imports&min_age=0s"))
+    expect(page).to_have_url(re.compile(r"source_id=order-4711&source=imports&min_age=0s"))
     expect(trees.get_by_role("row")).to_have_count(2)
     expect(page.get_by_text("A filter is a scan")).to_be_visible()
     page.reload()
@@ -165,8 +165,8 @@ def test_tree_is_found_and_failed_and_its_verdict_shown(
 def test_all_matching_trees_are_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(30)
-    load.track(150, task="imports", prefix="batch")
-    page = open_page("/#/ns/orders/trees?task=imports")
+    load.track(150, source="imports", prefix="batch")
+    page = open_page("/#/ns/orders/trees?source=imports")
     page.get_by_role("button", name="Fail all that match").click()
     page.get_by_role("button", name="Count them").click()
     dialog = page.get_by_role("dialog", name="Fail 150 trees?")
@@ -199,7 +199,7 @@ def test_invalid_filter_in_the_url_fails_nothing(make_load: MakeLoad, open_page:
         ("min_age=5minutes", "5minutes is not an age"),
         ("bucket=x", "x is not a bucket"),
     ):
-        page = open_page(f"/#/ns/orders/trees?task=shop&{wrong}")
+        page = open_page(f"/#/ns/orders/trees?source=shop&{wrong}")
         expect(page.get_by_text(words)).to_be_visible()
         expect(page.get_by_role("button", name="Reload")).to_be_visible()
         expect(page.get_by_role("button", name="Fail all that match")).to_have_count(0)

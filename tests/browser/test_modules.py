@@ -202,7 +202,7 @@ def test_history_restarts_for_a_recreated_namespace(page: Page) -> None:
 
 def test_verdicts_are_deduplicated_and_failures_grouped(page: Page) -> None:
     outcomes = [
-        {"verdict": verdict, "reason": reason, "why": why, "anchor": str(anchor), "task": "shop"}
+        {"verdict": verdict, "reason": reason, "why": why, "anchor": str(anchor), "source": "shop"}
         | {"entry": f"0:{anchor}-0", "at_ms": anchor, "source_id": f"order-{anchor}"}
         for anchor, verdict, reason, why in (
             (1, "nack", "failed", "torn"),
@@ -226,7 +226,7 @@ def test_verdicts_are_deduplicated_and_failures_grouped(page: Page) -> None:
 def test_acks_do_not_push_out_failures(page: Page) -> None:
     body = """const v = new m.Verdicts();
         const made = (at, verdict) => ({verdict, reason: "", why: "", anchor: String(at),
-            task: "shop", entry: "0:" + at, at_ms: at, source_id: ""});
+            source: "shop", entry: "0:" + at, at_ms: at, source_id: ""});
         v.add([made(1, "nack")]);
         for (let at = 2; at < 1202; at += 1) v.add([made(at, "ack")]);
         const found = [v.list.length, v.known.size, v.failures().length, v.list[0].anchor];

@@ -19,7 +19,7 @@ _COLOUR = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
     "command",
     [
         "outcomes {ns} t",
-        "find {ns} --task t",
+        "find {ns} --source t",
         "show {ns} 8",
         "status {ns}",
         "doctor {ns}",

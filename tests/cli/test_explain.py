@@ -26,13 +26,13 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 class Farm:
     """Tracks trees, and keeps a log of their messages."""
 
-    def __init__(self, acker: Acker, file: Path, task: str = "farm") -> None:
-        self.acker, self.file, self.task = acker, file, task
+    def __init__(self, acker: Acker, file: Path, source: str = "farm") -> None:
+        self.acker, self.file, self.source = acker, file, source
         self.log: list[str] = []
 
     def track(self, anchor: int, ids: list[int], missing: list[int], sent: bool = True) -> None:
         """Track a tree of which all messages except the missing ones are acked."""
-        batch = Batch(self.task)
+        batch = Batch(self.source)
         batch.track(anchor, f"sack-{anchor}", ids)
         for each in set(ids) - set(missing):
             batch.ack(anchor, each)
@@ -62,10 +62,10 @@ def lines(ran: Ran) -> list[list[str]]:
 
 
 def named(ran: Ran) -> list[tuple[str, str, str, str]]:
-    """Return the line without task and time: reason, source id, edges, line of the message."""
+    """Return the line without source and time: reason, source id, edges, line of the message."""
     found = []
-    for word, task, source_id, anchor, edges, idle, line in lines(ran):
-        assert task == "farm"
+    for word, source, source_id, anchor, edges, idle, line in lines(ran):
+        assert source == "farm"
         assert source_id == f"sack-{anchor}"
         assert int(idle) >= 0
         found.append((word, source_id, edges, line))
@@ -140,7 +140,7 @@ def test_json_in_and_out(shell: Shell, acker: Acker, farm: Farm) -> None:
     assert found.pop("age_ms") >= found.pop("idle_ms") >= 0
     assert found == {
         "found": "found",
-        "task": "farm",
+        "source": "farm",
         "source_id": "sack-7",
         "slot": None,
         "anchor": "7",
@@ -224,7 +224,10 @@ def test_only_the_trees_of_a_source(shell: Shell, acker: Acker, farm: Farm) -> N
     farm.log += other.log
     farm.expire()
     both = lines(shell("explain", acker.namespace, "--ids", str(farm.file)))
-    assert [(task, anchor) for _, task, _, anchor, *_ in both] == [("farm", "7"), ("garden", "8")]
+    assert [(source, anchor) for _, source, _, anchor, *_ in both] == [
+        ("farm", "7"),
+        ("garden", "8"),
+    ]
     one = lines(shell("explain", acker.namespace, "--ids", str(farm.file), "--source", "garden"))
     assert one == both[1:]
     absent = shell("explain", acker.namespace, "--ids", str(farm.file), "--source", "absent")

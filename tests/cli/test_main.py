@@ -122,7 +122,7 @@ def test_the_package_exports_its_public_names() -> None:
         (["drop", "absent", "--yes"], "absent does not exist"),
         (["config", "set", "absent", "high_water", "5"], "not created"),
         (["find", "absent", "--cursor", "x"], "invalid cursor"),
-        (["track", "absent", "a task", "x"], "a source is 1 to 64"),
+        (["track", "absent", "a source", "x"], "a source is 1 to 64"),
         (["acl", "viewer", "x y"], "a namespace is 1 to 64"),
         (["acl", "producer", "x", "--functions"], "a producer runs scripts that write"),
     ],

@@ -262,7 +262,7 @@ def test_find(make_any_acker: MakeAcker, shell: Shell) -> None:
     ran = shell("find", acker.namespace, "record 3")
     assert ran.code == 0
     lines = [line.split("\t") for line in ran.out.splitlines()]
-    assert {(a, state, task, name) for a, state, task, name, *_ in lines} == {
+    assert {(a, state, source, name) for a, state, source, name, *_ in lines} == {
         ("3", "open", "t", "record 3"),
         ("7", "open", "t", "record 3"),
     }
@@ -300,7 +300,7 @@ def test_find_by_prefix(make_any_acker: MakeAcker, shell: Shell) -> None:
     ran = shell("find", acker.namespace, "order")
     assert ran.code == 1
     assert "--prefix matches the beginning" in ran.err
-    found = acker.find("order-", task="bulk", prefix=True)
+    found = acker.find("order-", source="bulk", prefix=True)
     assert [block.label for block in found.blocks] == ["order-1/page"]
     assert not found.trees
 

@@ -166,7 +166,7 @@ def large_message(acker: Acker, in_blocks: bool) -> str:
 
 
 def verdict_counts(acker: Acker) -> Counter[str]:
-    """Return the number of verdicts of the task, by kind."""
+    """Return the number of verdicts of the source, by kind."""
     return Counter(each.verdict for each in acker.outcomes("shop"))
 
 

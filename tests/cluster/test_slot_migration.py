@@ -37,7 +37,7 @@ class Load:
         self.cluster = cluster
         self.namespace = spread(cluster, SHARDS)
         self.keys = [ShardKeys(self.namespace, shard) for shard in range(SHARDS)]
-        self.tasks = [*(f"p{number}" for number in range(PRODUCERS)), "long"]
+        self.sources = [*(f"p{number}" for number in range(PRODUCERS)), "long"]
         self.expected: dict[int, str] = {}
         self.entries: dict[tuple[str, int, str], Entry] = {}
         self.rounds = [0] * PRODUCERS
@@ -95,7 +95,7 @@ class Load:
                 with self.lock:
                     part, self.long = self.long[:PART], self.long[PART:]
                     self.began[number] = 0 if part else self.ticks
-                tracks, first, second = Batch(self.tasks[number]), Batch(), Batch()
+                tracks, first, second = Batch(self.sources[number]), Batch(), Batch()
                 for anchor, message in part:
                     second.ack(anchor, message)
                 for _ in range(TREES):
@@ -133,17 +133,17 @@ class Load:
                     self.ticks += force
 
     def read(self) -> None:
-        """Read and take the outcomes of all tasks."""
+        """Read and take the outcomes of all sources."""
         with self.new_acker() as acker:
-            tasks = [acker.outcomes(task) for task in self.tasks]
+            readers = [acker.outcomes(source) for source in self.sources]
             while True:
                 last = self.reading.is_set()
                 left = 0
-                for outcomes in tasks:
+                for outcomes in readers:
                     try:
                         for entry in outcomes.read():
                             left += 1
-                            name = (outcomes.task, entry.shard, entry.id)
+                            name = (outcomes.source, entry.shard, entry.id)
                             assert self.entries.setdefault(name, entry) == entry
                             outcomes.take([entry])
                     except RedisUnavailableError:
@@ -205,7 +205,7 @@ def test_slot_migration_under_load_loses_and_repeats_nothing(cluster: Cluster, l
         to = cluster.others(source)[keys.shard % 2]
         sizes = [source.run("HLEN", keys.pending(i)) for i in range(load.acker.config.buckets)]
         largest = max(largest, *sizes)
-        streams = {keys.outcomes(task).encode() for task in load.tasks}
+        streams = {keys.outcomes(source).encode() for source in load.sources}
         assert {keys.meta.encode(), *streams} < set(source.keys_in(slot))
         assert cluster.move_slot(slot, to, after) > len(streams)
         assert source.keys_in(slot) == []

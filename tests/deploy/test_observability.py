@@ -67,11 +67,11 @@ def test_every_query_uses_known_metrics(where: str, expression: str) -> None:
 
 
 def test_an_invalid_query_is_detected() -> None:
-    for wrong in ("rate(acker_up[5m)", "sum(acker_up", 'acker_up{task="x"}'):
+    for wrong in ("rate(acker_up[5m)", "sum(acker_up", 'acker_up{source="x"}'):
         with pytest.raises(AssertionError):
             names(wrong)
     with pytest.raises(AssertionError):
-        names("sum by (task) (acker_up)")
+        names("sum by (source) (acker_up)")
     assert names("acker_upp > 1") == {"acker_upp"}
 
 

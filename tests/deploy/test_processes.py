@@ -169,7 +169,7 @@ def test_metrics_are_those_of_dashboard_and_alerts(running: Running) -> None:
         assert status == 200
         # The service reads a namespace within a second, or reports an error.
         names = ("acker_oldest_pending_age_seconds", "acker_waiting_idle_seconds_sampled")
-        return 'task="shop"' in text and all(f"{name}{{" in text for name in names)
+        return 'source="shop"' in text and all(f"{name}{{" in text for name in names)
 
     wait_until(all_read, "a namespace that was read", pause=0.2)
     for name, labels in METRICS.items():

@@ -18,7 +18,7 @@ from tests.support import columns
 from tests.waiting import LIMIT
 
 SHARDS = 4
-TASK = "shop"
+SOURCE = "shop"
 
 
 def create(users: Users) -> None:
@@ -39,13 +39,13 @@ def create(users: Users) -> None:
 def produce(users: Users) -> None:
     """Producer: a bolt with threads, a durable lane, a partial block, show of a tree."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
-        with Producer(acker, TASK, linger=0) as producer:
+        with Producer(acker, SOURCE, linger=0) as producer:
             anchor, first = new_anchor(), new_tuple_id()
             producer.track(anchor, "by a producer", [first])
             producer.flush()
             with Bolt(producer).process(f"{anchor}:{first}") as done:
                 done.fail("broken")
-        anchors = acker.track_block(TASK, "a block", [5, 0, 6], present=[0, 2])
+        anchors = acker.track_block(SOURCE, "a block", [5, 0, 6], present=[0, 2])
         late, wrong = Batch(), Batch()
         late.ack(anchors[0], 5)
         wrong.fail(anchors[2], "broken too", 6)
@@ -61,7 +61,7 @@ def produce(users: Users) -> None:
 
 
 def _rows(anchor: int) -> Columns:
-    return columns([(anchor, 9, 1)], TASK, ["in a lane"])
+    return columns([(anchor, 9, 1)], SOURCE, ["in a lane"])
 
 
 def source(users: Users) -> None:
@@ -79,7 +79,7 @@ def source(users: Users) -> None:
 
             with Source(
                 acker,
-                TASK,
+                SOURCE,
                 send,
                 on_ack=lambda record: acked.append(record.source_id),
                 backoff=Backoff(first=0.01),
@@ -97,20 +97,20 @@ def source(users: Users) -> None:
             live.punsubscribe()
             live.close()
         # Spark's source of verdicts also sends these commands.
-        keys = [ShardKeys(users.namespace, shard).outcomes(TASK) for shard in range(SHARDS)]
+        keys = [ShardKeys(users.namespace, shard).outcomes(SOURCE) for shard in range(SHARDS)]
         for key in keys:
             acker.connection.command("XREVRANGE", key, "+", "-", "COUNT", 1)
-        waiting = acker.outcomes(TASK)
+        waiting = acker.outcomes(SOURCE)
         while entries := waiting.read():
             waiting.take(entries)
-        assert acker.status().backlog == {TASK: 0}
+        assert acker.status().backlog == {SOURCE: 0}
 
 
 def _listen(client: Any, users: Users) -> Any:
     if not hasattr(client, "connection_pool"):
         return None  # on a cluster any node serves pub/sub
     live = client.pubsub()
-    live.subscribe(channel(users.namespace, "ack", TASK))
+    live.subscribe(channel(users.namespace, "ack", SOURCE))
     # The pattern must be exactly the one of the rule.
     live.psubscribe(acl.channels(None if users.all_namespaces else users.namespace))
     return live
@@ -146,7 +146,7 @@ def by_asyncio(users: Users) -> None:
 def rotate(users: Users) -> None:
     """Rotator: tick until all trees and blocks have expired."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
-        batch = Batch(TASK, ids=acker.ids)
+        batch = Batch(SOURCE, ids=acker.ids)
         batch.track(new_anchor(), "left", [new_tuple_id()])
         batch.track_block("left too", [5, 0, 6], present=[0, 2])
         acker.apply(batch)
@@ -163,10 +163,10 @@ def rotate(users: Users) -> None:
 def view(users: Users) -> None:
     """Viewer: read the state, a tree, and the waiting verdicts."""
     with Acker.from_url(users.url("viewer"), users.namespace, timeout=60) as acker:
-        assert acker.status().backlog[TASK] >= 3
-        waiting = acker.outcomes(TASK).read()
+        assert acker.status().backlog[SOURCE] >= 3
+        waiting = acker.outcomes(SOURCE).read()
         assert waiting
-        assert acker.outcomes(TASK).read() == waiting
+        assert acker.outcomes(SOURCE).read() == waiting
         assert acker.show(new_anchor()) is None
         assert acker.page().next is None
         assert acker.find("one").complete
@@ -181,7 +181,7 @@ def view(users: Users) -> None:
 def end(users: Users) -> None:
     """Admin: change the configuration, reshard to more shards, drop the namespace."""
     with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
-        waiting = acker.outcomes(TASK)
+        waiting = acker.outcomes(SOURCE)
         while entries := waiting.read():
             waiting.take(entries)
     with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:

@@ -23,9 +23,9 @@ Terms: [glossary](../glossary.md).
 - **Samples.** The metrics named `_sampled` are from a sample of the pending trees, which each
   scrape reads: about 200 trees of each namespace with edges. `acker_trees_sampled` has the exact
   number. Divide by it to get the share of the trees that wait on an edge.
-- **Labels.** No label is an id. `bucket` is an age in ticks: 0 is the newest bucket. `task` is the
-  name of a source; the metrics have at most 1000 of them, and the sum of all others. `edge` is the
-  name of an [edge](../glossary.md); a namespace has up to eight.
+- **Labels.** No label is an id. `bucket` is an age in ticks: 0 is the newest bucket. `source` is
+  the name of a source; the metrics have at most 1000 of them, and the sum of all others. `edge` is
+  the name of an [edge](../glossary.md); a namespace has up to eight.
 - **Access.** When any token is set, `/metrics` needs a token with the role `metrics`, or one for
   all namespaces. `ACKER_REDIS_API_METRICS=false` switches it off.
 

@@ -160,13 +160,13 @@ def test_a_rotator_of_all_namespaces_does_not_disturb_the_canary(other: Acker, c
 
 
 def _steal(connection: Connection, keys: ShardKeys) -> None:
-    connection.command("DEL", keys.outcomes(canary.TASK))
+    connection.command("DEL", keys.outcomes(canary.SOURCE))
 
 
 def _lie(connection: Connection, keys: ShardKeys) -> None:
     rows = '[["%016x", "acked", 0, ""]]' % (2**40 + keys.shard)
     fields = ("verdict", "ack", "reason", "completed", "n", 1, "rows", rows)
-    connection.command("XADD", keys.outcomes(canary.TASK), "*", *fields)
+    connection.command("XADD", keys.outcomes(canary.SOURCE), "*", *fields)
 
 
 @pytest.mark.parametrize(

@@ -474,14 +474,14 @@ def test_the_doctor_never_shows_a_salt(orders: Acker) -> None:
 def test_the_number_of_examined_streams_is_bounded(
     orders: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, task in enumerate(("a", "b", "c")):
-        batch = Batch(task)
+    for number, source in enumerate(("a", "b", "c")):
+        batch = Batch(source)
         for anchor in range(4 * number, 4 * number + number + 1):
             batch.track(2 * anchor + 2, "order", [])
         orders.apply(batch)
     monkeypatch.setattr(reading_namespaces, "STREAMS_AT_ONCE", 1)
     read: Any = reading_namespaces.read_namespace(orders.connection, "orders")
-    assert [(each.task, each.verdicts) for each in read.waiting] == [("c", 3), ("b", 2), ("a", 1)]
+    assert [(each.source, each.verdicts) for each in read.waiting] == [("c", 3), ("b", 2), ("a", 1)]
     assert all(0 <= each.oldest_ms < 600_000 for each in read.waiting)
     monkeypatch.setattr(reading_namespaces, "MAX_STREAMS", 1)
     found = look(orders.connection.client, "orders")["outcomes"]

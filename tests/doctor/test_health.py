@@ -121,9 +121,9 @@ def test_outcomes(backlog: int, level: str) -> None:
 @pytest.mark.parametrize(
     ("most", "level"), [(0, "ok"), (799, "ok"), (800, "warning"), (1000, "error")]
 )
-def test_tasks(most: int, level: str) -> None:
+def test_sources(most: int, level: str) -> None:
     few, many = ({f"pod-{n}": 0 for n in range(number)} for number in (min(most, 3), most))
-    found = judged("tasks", of(status(0, backlog=few), status(0, backlog=many)))
+    found = judged("sources", of(status(0, backlog=few), status(0, backlog=many)))
     assert found.level == level
     assert found.detail.startswith(f"{most:,} source names on the fullest shard")
 
@@ -214,7 +214,7 @@ def test_shards_with_different_numbers_of_buckets_are_judged() -> None:
 
 def test_checks_without_their_inputs_are_left_out() -> None:
     ids = [finding.id for finding in health.judge(of())]
-    assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks"]
+    assert ids == ["rotator", "drain", "high-water", "outcomes", "sources"]
 
 
 def test_errors_come_first_and_every_one_has_a_headline() -> None:

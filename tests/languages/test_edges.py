@@ -120,7 +120,7 @@ def test_number_of_a_block_is_that_of_the_python_client(
     for slot, expected in enumerate([40, 0, 2**63 - 1]):
         tree = acker.show(block_anchor(int(said["block"]), slot))
         assert tree
-        assert (tree.task, tree.source_id, tree.checksum) == ("t.1", label, expected)
+        assert (tree.source, tree.source_id, tree.checksum) == ("t.1", label, expected)
 
 
 def test_key_can_be_used_once(begun: Driver) -> None:

@@ -253,13 +253,13 @@ def test_reshard_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_reshard_timeout_cancels_and_names_tasks_with_verdicts(make_any_acker: MakeAcker) -> None:
-    """The error names the tasks with verdicts on removed shards; the namespace is open again."""
+def test_reshard_timeout_cancels_and_names_sources_with_verdicts(make_any_acker: MakeAcker) -> None:
+    """The error names the sources with verdicts on removed shards; the namespace is open again."""
     acker = make_any_acker(shards=2)
-    for task, number in [("shop", 3), ("carts", 1)]:
+    for source, number in [("shop", 3), ("carts", 1)]:
         for anchor in range(1, number + 1):
-            send(acker, columns([(2 * anchor + 1, 0, 1)], task, ["s"]), shard=1)
-            track(acker, 2 * anchor, 0, task=task)
+            send(acker, columns([(2 * anchor + 1, 0, 1)], source, ["s"]), shard=1)
+            track(acker, 2 * anchor, 0, task=source)
     with pytest.raises(ReshardError, match="s, 1 verdicts of carts .*, 3 verdicts of shop "):
         reshard(acker, 1, wait=0)
     settled(acker, 2)

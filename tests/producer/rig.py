@@ -196,7 +196,9 @@ class Rig:
         self.given_up: list[tuple[AckerError, int]] = []
         self._closing: list[Callable[[], object]] = []
 
-    def producer(self, task: str = "t", *, retry_for: float = 0.1, **settings: Any) -> AnyProducer:
+    def producer(
+        self, source: str = "t", *, retry_for: float = 0.1, **settings: Any
+    ) -> AnyProducer:
         settings.setdefault(
             "on_given_up", lambda error, rows: self.given_up.append((error, len(rows)))
         )
@@ -205,21 +207,21 @@ class Rig:
                 self.url, self.direct.namespace, timeout=LIMIT, retry_for=retry_for
             )
             acker.connection.run = self.calls.wrap(acker.connection.run)  # type: ignore[method-assign]
-            producer = Producer(acker, task, **settings)
+            producer = Producer(acker, source, **settings)
             # First the producer: its senders use the acker.
             self._closing += [acker.close, lambda: _close_sync(producer)]
             return producer
         loop = Loop()
-        return Awaited(loop, loop.run(self._make_async(loop, task, retry_for, settings)))
+        return Awaited(loop, loop.run(self._make_async(loop, source, retry_for, settings)))
 
     async def _make_async(
-        self, loop: Loop, task: str, retry_for: float, settings: dict[str, Any]
+        self, loop: Loop, source: str, retry_for: float, settings: dict[str, Any]
     ) -> AsyncProducer:
         acker = AsyncAcker.from_url(
             self.url, self.direct.namespace, timeout=LIMIT, retry_for=retry_for
         )
         acker.connection.run = self.calls.wrap_async(acker.connection.run)  # type: ignore[method-assign]
-        producer = AsyncProducer(acker, task, **settings)
+        producer = AsyncProducer(acker, source, **settings)
         self._closing += [
             loop.stop,
             lambda: loop.run(acker.close()),

@@ -183,7 +183,7 @@ def test_iterable_that_raises_adds_no_row(rig: Rig) -> None:
     assert producer.waiting == 0
 
 
-def test_producer_without_a_task_cannot_track(rig: Rig) -> None:
+def test_producer_without_a_source_cannot_track(rig: Rig) -> None:
     producer = rig.producer("")
     with pytest.raises(InvalidBatchError, match="needs a source"):
         producer.add([ack_row(7, 1), *tracks(1)])
@@ -209,7 +209,7 @@ def test_invalid_producer_settings_are_refused(rig: Rig, settings: dict[str, flo
         rig.producer(**settings)  # type: ignore[arg-type]
 
 
-def test_two_producers_deliver_verdicts_to_their_own_tasks(
+def test_two_producers_deliver_verdicts_to_their_own_sources(
     make_rig: MakeRig, make_any_acker: MakeAcker
 ) -> None:
     """Two producers of one namespace: each source gets its own verdicts."""

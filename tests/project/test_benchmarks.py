@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("blocks", ("--quick", "--rounds", "1"), "break-even"),
         ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
-        ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
+        ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 sources"),
         ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
         (
             "admin",

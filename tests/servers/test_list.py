@@ -350,10 +350,10 @@ def test_pages_show_trees_and_blocks_as_tracked(make_acker: MakeAcker) -> None:
     assert sorted(trees) == list(range(1, 401))
     shown = acker.show(77)
     assert shown
-    assert (trees[77].source_id, trees[77].task, trees[77].checksum) == ("s77", "t", A)
+    assert (trees[77].source_id, trees[77].source, trees[77].checksum) == ("s77", "t", A)
     assert (trees[77].bucket, trees[77].failed) == (shown.bucket, shown.failed)
     assert [blocks[number].label for number in range(8)] == labels
-    assert {(block.slots, block.task, block.bucket) for block in blocks.values()} == {(3, "t", 0)}
+    assert {(block.slots, block.source, block.bucket) for block in blocks.values()} == {(3, "t", 0)}
     assert list(blocks[3].anchors) == [1 << 62 | 3 << 12 | slot for slot in range(3)]
     ages = [tree.age_ms for tree in trees.values()] + [block.age_ms for block in blocks.values()]
     assert all(0 <= age < 600_000 for age in ages)

@@ -62,19 +62,19 @@ class Twin:
     """The methods of a Source that the tests call; its callbacks are coroutine functions."""
 
     def __init__(
-        self, loop: Loop, acker: AsyncAcker, task: str, send: Any = None, **options: Any
+        self, loop: Loop, acker: AsyncAcker, name: str, send: Any = None, **options: Any
     ) -> None:
-        for name in ("on_ack", "on_fail", "dead_letter", "reload"):
-            options[name] = coroutine_function(options.get(name))
+        for option in ("on_ack", "on_fail", "dead_letter", "reload"):
+            options[option] = coroutine_function(options.get(option))
         self._loop = loop
         self.acker = acker
         self.source: AsyncSource = loop.call(
-            self._make(acker, task, coroutine_function(send), options)
+            self._make(acker, name, coroutine_function(send), options)
         )
         self._flows = self.source._flows
 
-    async def _make(self, acker: AsyncAcker, task: str, send: Any, options: Any) -> AsyncSource:
-        return AsyncSource(acker, task, send, **options)
+    async def _make(self, acker: AsyncAcker, name: str, send: Any, options: Any) -> AsyncSource:
+        return AsyncSource(acker, name, send, **options)
 
     @property
     def pending(self) -> int:

@@ -141,7 +141,7 @@ def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="a namespace is 1 to 64"):
         Acker.from_url("redis://localhost", name)
     if name:
-        with pytest.raises(ConfigError, match="a task is 1 to 64"):
+        with pytest.raises(ConfigError, match="a source is 1 to 64"):
             Batch(name)
 
 
@@ -335,7 +335,7 @@ def test_reserved_namespace_names_are_refused(any_server: EmbeddedRedis) -> None
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_namespace_named_dot_or_dot_dot_is_refused(any_server: EmbeddedRedis, name: str) -> None:
-    """Refused by the client, and by the script for other languages. A task may have this name."""
+    """Refused by the client, and by the script for other languages. A source may have this name."""
     with Acker.from_url(any_server.url, name) as acker:
         with pytest.raises(ConfigError, match="no URL can contain it; choose another name"):
             acker.create(AckerConfig())

@@ -110,7 +110,7 @@ def test_invalid_page_counts_are_refused(make_any_acker: MakeAcker, count: Any) 
         make_any_acker().page(count=count)
 
 
-def test_find_by_source_id_label_and_task(make_any_acker: MakeAcker) -> None:
+def test_find_by_source_id_label_and_source(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=4)
     fill(acker, 2000)
     batch = Batch("u")
@@ -118,7 +118,7 @@ def test_find_by_source_id_label_and_task(make_any_acker: MakeAcker) -> None:
     acker.apply(batch)
     acker.track_block("t", "page 1", [A, B], 9)
     found = acker.find("s77")
-    assert {(tree.anchor, tree.task) for tree in found.trees} == {(77, "t"), (5000, "u")}
+    assert {(tree.anchor, tree.source) for tree in found.trees} == {(77, "t"), (5000, "u")}
     assert (found.blocks, found.looked, found.complete) == ((), 2002, True)
     assert [tree.anchor for tree in acker.find("s77", "u").trees] == [5000]
     found = acker.find("page 1")
@@ -159,10 +159,10 @@ def test_invalid_source_ids_are_refused(make_any_acker: MakeAcker, source_id: st
             acker.page(source_id=source_id)
 
 
-def test_find_refuses_an_invalid_task(make_any_acker: MakeAcker) -> None:
+def test_find_refuses_an_invalid_source(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
-    for ask in (lambda: acker.find("s", "a b"), lambda: acker.page(task="a b")):
-        with pytest.raises(ConfigError, match="a task is"):
+    for ask in (lambda: acker.find("s", "a b"), lambda: acker.page(source="a b")):
+        with pytest.raises(ConfigError, match="a source is"):
             ask()
 
 
@@ -175,7 +175,7 @@ def test_oldest_returns_the_oldest_tree_of_the_sample(
     row(acker, 2, A)
     oldest = acker.oldest()
     assert oldest
-    assert (oldest.tree.anchor, oldest.tree.task, oldest.exact) == (2, "", True)
+    assert (oldest.tree.anchor, oldest.tree.source, oldest.exact) == (2, "", True)
     track(acker, 2, B)
     tick(acker)
     # Make the ages differ by more than the clock's resolution.

@@ -32,11 +32,11 @@ def test_show_loose_tree(acker: Acker) -> None:
     batch.ack(6, 9)
     acker.apply(batch)
     tree = shown(acker, 2**62 - 1)
-    assert (tree.checksum, tree.task, tree.source_id) == (5, "t", "a record")
+    assert (tree.checksum, tree.source, tree.source_id) == (5, "t", "a record")
     assert (tree.failed, tree.why, tree.bucket, tree.block) == (False, "", 0, None)
     tick(acker)
     assert shown(acker, 6).bucket == 1
-    assert shown(acker, 6).task == ""
+    assert shown(acker, 6).source == ""
 
 
 def test_show_failure_before_its_track(acker: Acker) -> None:
@@ -44,7 +44,7 @@ def test_show_failure_before_its_track(acker: Acker) -> None:
     batch.fail(6, "it's broken")
     acker.apply(batch)
     tree = shown(acker, 6)
-    assert (tree.failed, tree.why, tree.task) == (True, "it's broken", "")
+    assert (tree.failed, tree.why, tree.source) == (True, "it's broken", "")
 
 
 def test_show_tree_in_a_block_with_open_slots(acker: Acker) -> None:
@@ -56,7 +56,7 @@ def test_show_tree_in_a_block_with_open_slots(acker: Acker) -> None:
     acker.apply(batch)
     tree = shown(acker, anchors[4])
     assert (tree.checksum, tree.failed, tree.why) == (14, True, ""), "its verdict has the why"
-    assert (tree.task, tree.source_id) == ("t", "page/1")
+    assert (tree.source, tree.source_id) == ("t", "page/1")
     assert tree.block
     assert (tree.block.slots, tree.block.open, tree.block.failed) == (6, (2, 4, 5), (3, 4))
     assert list(tree.block.done()) == [(0, 2)]

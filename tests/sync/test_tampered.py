@@ -56,7 +56,7 @@ _MIXED = {
 
 
 def read(acker: Acker, fields: dict[str, str]) -> list[tuple[int | None, str]]:
-    """Put an entry into the stream of a task; return the verdicts that the client reads."""
+    """Put an entry into the stream of a source; return the verdicts that the client reads."""
     acker.connection.client.xadd(ShardKeys(acker.namespace, 0).outcomes("t"), fields)
     (entry,) = acker.outcomes("t").read()
     return [(outcome.slot, outcome.verdict) for outcome in entry]

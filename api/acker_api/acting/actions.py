@@ -265,7 +265,7 @@ def not_pending(what: str = "tree") -> Problem:
 def _summary(tree: TreeState) -> State:
     return {
         "state": tree.state,
-        "task": tree.task,
+        "source": tree.source,
         "source_id": tree.source_id,
         "age_ms": tree.age_ms,
         "bucket": tree.bucket,

@@ -58,7 +58,7 @@ class Failing:
     """A request: the trees to fail, and the reason."""
 
     source_id: str = ""
-    task: str = ""
+    source: str = ""
     bucket: int | None = None
     min_age_ms: int = 0
     state: Literal["open", "untracked"] = "open"
@@ -72,7 +72,7 @@ class Failing:
         """Return the request, for the audit log."""
         told = {
             "source_id": self.source_id,
-            "task": self.task,
+            "source": self.source,
             "bucket": self.bucket,
             "min_age_ms": self.min_age_ms,
             "state": self.state,
@@ -90,7 +90,7 @@ class Failing:
         done = FailAll(next=self.cursor, edges=(await acker.config()).edges)
         meant = Filter(
             self.source_id,
-            self.task,
+            self.source,
             self.bucket,
             self.min_age_ms,
             kind="tree" if self.state == "untracked" else self.kind,

@@ -39,14 +39,14 @@ class Address:
 
     namespace: str
     verdict: str
-    task: str
+    source: str
 
     @classmethod
     def of(cls, channel: bytes) -> "Address | None":
         """Parse the name of a channel; return None for a channel of another program.
 
         >>> Address.of(b"acker:orders:nack:shop")
-        Address(namespace='orders', verdict='nack', task='shop')
+        Address(namespace='orders', verdict='nack', source='shop')
         """
         match = _CHANNEL.fullmatch(channel)
         return cls(*(part.decode() for part in match.groups())) if match else None
@@ -73,7 +73,7 @@ class BlockVerdict(BaseModel):
     reason: str = Field(examples=["completed"])
     block: str = Field(description="Number of the block", examples=["17"])
     label: str = Field(description="The source's name for the block", examples=["page 1"])
-    task: str = Field(examples=["shop"])
+    source: str = Field(description="The source that gets the verdict", examples=["shop"])
     count: int = Field(
         description="Number of verdicts: slots without a tree have none, nor have trees that "
         "failed earlier",
@@ -155,7 +155,7 @@ class Gathering:
                 reason=reason,
                 block=str(int(body["block"], 16)),
                 label=body["label"],
-                task=address.task,
+                source=address.source,
                 count=count,
                 acked=count - nacked if address.verdict in ("ack", "mixed") else 0,
                 nacked=nacked,
@@ -214,7 +214,7 @@ class Gathering:
                 reason=reason,
                 **row._asdict(),
                 at_ms=at_ms,
-                task=address.task,
+                source=address.source,
                 entry="",
             ).model_dump_json()
             made.append(told)

@@ -34,7 +34,7 @@ from acker_redis.transport.errors import code_of, is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"
 """The namespace of the canary; each version of the schema has its own."""
-TASK = "canary"
+SOURCE = "canary"
 SOURCE_ID = "canary"
 CONFIG = AckerConfig(
     buckets=2, tick_ms=10_000, high_water=10_000, outcomes_limit=10_000, publish=False
@@ -143,7 +143,7 @@ class Canary:
         await self._read()
         await self._tick()
         anchor, first = new_anchor(), new_tuple_id()
-        track, ack = Batch(TASK), Batch()
+        track, ack = Batch(SOURCE), Batch()
         track.track(anchor, SOURCE_ID, [first])
         await self._acker.apply(track)
         ack.ack(anchor, first)
@@ -156,7 +156,7 @@ class Canary:
         await self._take(list(dict.fromkeys([mine[0].id, *stale])))
 
     async def _take(self, ids: list[str]) -> None:
-        await self._again(Run(commands.take(self._keys, TASK, ids[: commands.MAX_TAKE])))
+        await self._again(Run(commands.take(self._keys, SOURCE, ids[: commands.MAX_TAKE])))
 
     async def _tick(self) -> None:
         rotation = ShardRotation(self._keys, DRAINED)
@@ -167,7 +167,7 @@ class Canary:
 
     async def _read(self) -> tuple[list[Entry], list[Entry]]:
         """Return untaken verdicts: the oldest ones, and the newest ones."""
-        stream = self._keys.outcomes(TASK)
+        stream = self._keys.outcomes(SOURCE)
         reads = (
             ("XRANGE", stream, "-", "+", "COUNT", READ),
             ("XREVRANGE", stream, "+", "-", "COUNT", READ),

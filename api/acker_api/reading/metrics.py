@@ -2,7 +2,7 @@
 
 Everything is read first, and then converted by functions without I/O. This process counts nothing,
 so replicas agree, and a restart loses nothing. Only the metrics named ``_sampled`` are estimates.
-No label is an id; the numbers of tasks and of edges are bounded.
+No label is an id; the numbers of sources and of edges are bounded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor.standing import MAX_TASKS, OTHERS, backlog_ratio, most
+from acker_redis.doctor.standing import MAX_SOURCES, OTHERS, backlog_ratio, most
 from acker_redis.protocol.status import Status
 
 NO_EDGE = "(none)"
@@ -237,25 +237,25 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
 def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
     backlog = _gauge(
         "acker_outcomes_backlog",
-        f"Untaken verdicts; beyond {MAX_TASKS} tasks, {OTHERS} has the sum of the others",
-        *("namespace", "task"),
+        f"Untaken verdicts; beyond {MAX_SOURCES} sources, {OTHERS} has the sum of the others",
+        *("namespace", "source"),
     )
     ratio = _gauge(
         "acker_outcomes_backlog_ratio",
         "Untaken verdicts of the fullest shard, as a ratio of its share of the limit; at 1 the "
-        "task can track no more there",
-        *("namespace", "task"),
+        "source can track no more there",
+        *("namespace", "source"),
     )
     limit = _gauge(
         "acker_outcomes_limit",
-        "Maximum of untaken verdicts for one task, at which its source can track no more",
+        "Maximum of untaken verdicts for one source, at which the source can track no more",
         "namespace",
     )
     for name, status in states.items():
-        for task, count in most(status.backlog).items():
-            backlog.add_metric([name, task], count)
-        for task, part in backlog_ratio(status).items():
-            ratio.add_metric([name, task], part)
+        for source, count in most(status.backlog).items():
+            backlog.add_metric([name, source], count)
+        for source, part in backlog_ratio(status).items():
+            ratio.add_metric([name, source], part)
         limit.add_metric([name], status.config.outcomes_limit)
     yield from (backlog, ratio, limit)
 

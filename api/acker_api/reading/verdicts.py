@@ -1,8 +1,8 @@
 """Untaken verdicts in the streams, newest first: the merge of the streams, without the I/O.
 
-A task has a stream in each shard. Their entries are merged by id, which begins with the time by
-Redis's clock; entries of the same id by shard, then task. An entry may hold thousands of verdicts:
-a page may end within an entry, and its cursor says after which verdict.
+A source has a stream in each shard. Their entries are merged by id, which begins with the time by
+Redis's clock; entries of the same id by shard, then source. An entry may hold thousands of
+verdicts: a page may end within an entry, and its cursor says after which verdict.
 """
 
 import re
@@ -18,7 +18,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Cause, Entry, Outcome, parse_entry
 
 STREAMS = 256
-"""Maximum number of streams that a page reads; of a task it reads all shards."""
+"""Maximum number of streams that a page reads; of a source it reads all shards."""
 ENTRIES = 256
 """Approximate number of entries that one round of calls reads."""
 FIRST = 16
@@ -36,7 +36,7 @@ ALL_TOLD = 99_999
 
 _TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15}):([0-9]{1,4}):([A-Za-z0-9_.-]{1,64}):([0-9]{1,5})")
 Key = tuple[int, int, int, str]
-"""Time and number of an entry's id, shard and task: the sort key of the merge."""
+"""Time and number of an entry's id, shard and source: the sort key of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class After:
     """Verdicts of this entry that were returned."""
 
     def __str__(self) -> str:
-        ms, number, shard, task = self.key
-        return f"{ms}-{number}:{shard}:{task}:{self.told}"
+        ms, number, shard, source = self.key
+        return f"{ms}-{number}:{shard}:{source}:{self.told}"
 
     @classmethod
     def parse(cls, text: str) -> "After":
@@ -61,8 +61,8 @@ class After:
         match = _TEXT.fullmatch(text)
         if not match:
             raise ConfigError("before is invalid; give the next of a page of outcomes")
-        ms, number, shard, task, told = match.groups()
-        return cls((int(ms), int(number), int(shard), task), int(told))
+        ms, number, shard, source, told = match.groups()
+        return cls((int(ms), int(number), int(shard), source), int(told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Told:
 
     outcome: Outcome
     entry: Entry
-    task: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +111,15 @@ class Meant:
 
 def newest(
     shards: Sequence[ShardKeys],
-    tasks: Sequence[str],
+    sources: Sequence[str],
     limit: int,
     before: After | None = None,
     meant: Meant | None = None,
     edges: tuple[str, ...] = (),
 ) -> Flow[VerdictPage]:
-    """Return up to ``limit`` verdicts of these tasks that match; ``edges`` of the namespace."""
+    """Return up to ``limit`` verdicts of these sources that match; ``edges`` of the namespace."""
     meant = meant or Meant()
-    streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
+    streams = [_Stream(keys, source, before) for keys in shards for source in sources]
     found: list[Told] = []
     at, looked, read, size, unreadable, step = before, 0, 0, 0, 0, min(limit, FIRST)
     while len(found) < limit and looked < MAX_LOOKED:
@@ -150,7 +150,7 @@ def newest(
                     break
                 told, looked = told + 1, looked + 1
                 if meant.has(_sound(outcome)):
-                    found.append(Told(outcome, entry, stream.task))
+                    found.append(Told(outcome, entry, stream.source))
             else:
                 stream.entries.popleft()
         except (SchemaError, TypeError):
@@ -172,7 +172,7 @@ def _sound(outcome: Outcome) -> Outcome:
 
 
 def choose(backlog: dict[str, int], shards: int) -> list[str]:
-    """Return the tasks with the most untaken verdicts, at most as many as a page can read."""
+    """Return the sources with the most untaken verdicts, at most as many as a page can read."""
     waiting = sorted((name for name in backlog if backlog[name] > 0), key=lambda n: -backlog[n])
     return waiting[: max(1, STREAMS // shards)]
 
@@ -180,7 +180,7 @@ def choose(backlog: dict[str, int], shards: int) -> list[str]:
 @dataclass
 class _Stream:
     keys: ShardKeys
-    task: str
+    source: str
     before: After | None
     entries: deque[tuple[Key, dict[bytes, bytes]]] = field(default_factory=deque)
     """With their fields, as they were read."""
@@ -190,8 +190,8 @@ class _Stream:
     def __post_init__(self) -> None:
         if self.before:
             ms, number, *place = self.before.key
-            # Of one id, those of smaller shards and tasks come later.
-            passed = [self.keys.shard, self.task] > place
+            # Of one id, those of smaller shards and sources come later.
+            passed = [self.keys.shard, self.source] > place
             self.last = f"{'(' if passed else ''}{ms}-{number}"
 
 
@@ -200,7 +200,7 @@ def _read(streams: Sequence[_Stream], step: int) -> Flow[tuple[int, int]]:
     count = max(1, min(step, ENTRIES // len(streams)))
     replies = yield AskAll(
         tuple(
-            ("XREVRANGE", each.keys.outcomes(each.task), each.last, "-", "COUNT", count)
+            ("XREVRANGE", each.keys.outcomes(each.source), each.last, "-", "COUNT", count)
             for each in streams
         )
     )
@@ -214,7 +214,7 @@ def _read(streams: Sequence[_Stream], step: int) -> Flow[tuple[int, int]]:
             fields = _fields(flat)
             size += sum(map(len, fields.values()))
             ms, _, number = id_.decode().partition("-")
-            key = (int(ms), int(number), stream.keys.shard, stream.task)
+            key = (int(ms), int(number), stream.keys.shard, stream.source)
             stream.entries.append((key, fields))
     return got, size
 
@@ -223,15 +223,15 @@ def _fields(flat: Any) -> dict[bytes, bytes]:
     return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=False))
 
 
-def oldest(shards: Sequence[ShardKeys], tasks: Sequence[str]) -> Flow[dict[str, int]]:
-    """Return the time of the oldest untaken verdict by task, in ms since 1970."""
-    streams = [(task, keys.outcomes(task)) for task in tasks for keys in shards]
+def oldest(shards: Sequence[ShardKeys], sources: Sequence[str]) -> Flow[dict[str, int]]:
+    """Return the time of the oldest untaken verdict by source, in ms since 1970."""
+    streams = [(source, keys.outcomes(source)) for source in sources for keys in shards]
     if not streams:
         return {}
     replies = yield AskAll(tuple(("XRANGE", key, "-", "+", "COUNT", 1) for _, key in streams))
     found: dict[str, int] = {}
-    for (task, _), reply in zip(streams, replies, strict=True):
+    for (source, _), reply in zip(streams, replies, strict=True):
         for id_, _ in reply:
             at = int(id_.partition(b"-")[0])
-            found[task] = min(found.get(task, at), at)
+            found[source] = min(found.get(source, at), at)
     return found

@@ -23,7 +23,7 @@ class Filter:
 
     source_id: str = ""
     """Of a block: its label."""
-    task: str = ""
+    source: str = ""
     bucket: int | None = None
     min_age_ms: int = 0
     state: State | None = None
@@ -65,7 +65,7 @@ async def walk(
     for _ in range(MAX_PAGES):
         if at is None or looked >= MAX_LOOKED:
             return
-        page = await acker.page(at, min(1000, limit), meant.source_id, meant.task)
+        page = await acker.page(at, min(1000, limit), meant.source_id, meant.source)
         next_ = past(page.next, kind, shards)
         yield at, page, next_
         looked, at = looked + page.looked, next_

@@ -243,7 +243,7 @@ class NamespaceStatus(BaseModel):
     )
     latency: LatencyCounts
     backlog: dict[str, int] = Field(
-        description="Untaken verdicts per task; beyond 1000 tasks, `(others)` has the rest",
+        description="Untaken verdicts per source; beyond 1000 sources, `(others)` has the rest",
         examples=[{"shop": 5}],
     )
     backlog_ratio: dict[str, float] = Field(

@@ -57,7 +57,9 @@ class TreeInBrief(BaseModel):
         "one edge do not show. Empty if the tree is not tracked yet",
         examples=[["packed"]],
     )
-    task: str = Field(description="'' if it is not tracked yet", examples=["shop"])
+    source: str = Field(
+        description="The source that tracked it; '' if it is not tracked yet", examples=["shop"]
+    )
     source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
     state: State
     why: str = Field(
@@ -81,7 +83,7 @@ class TreeInBrief(BaseModel):
             anchor=str(tree.anchor),
             checksum=f"{tree.checksum:016x}",
             edges=list(tree.open_edges(edges)),
-            task=tree.task,
+            source=tree.source,
             source_id=tree.source_id,
             state=tree.state,
             why=tree.why,
@@ -123,7 +125,7 @@ class Block(BaseModel):
     )
     slots: int = Field(examples=[3])
     partial: bool = Field(description="Whether some slots hold no tree", examples=[False])
-    task: str = Field(examples=["shop"])
+    source: str = Field(description="The source that tracked it", examples=["shop"])
     label: str = Field(examples=["page 1"])
     age_ms: int = Field(examples=[5200])
     idle_ms: int = Field(description="Time since its last row, to within a tick", examples=[4100])
@@ -137,7 +139,7 @@ class Block(BaseModel):
             first_anchor=str(entry.anchors[0]),
             slots=entry.slots,
             partial=entry.partial,
-            task=entry.task,
+            source=entry.source,
             label=entry.label,
             age_ms=entry.age_ms,
             idle_ms=entry.idle_ms,
@@ -248,7 +250,7 @@ class Matching(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source_id: str = Field(default="", max_length=255, examples=["order-17"])
-    task: str = Field(default="", pattern=r"^[A-Za-z0-9_.-]{0,64}$", examples=["shop"])
+    source: str = Field(default="", pattern=r"^[A-Za-z0-9_.-]{0,64}$", examples=["shop"])
     bucket: int | None = Field(default=None, ge=0, le=16)
     min_age_ms: int | None = Field(default=None, ge=0, le=10**15, examples=[60000])
     state: Literal["open", "untracked"] = Field(
@@ -270,7 +272,7 @@ class FailTrees(BaseModel):
         extra="forbid",
         strict=True,  # no other value than true or false is accepted for dry_run
         json_schema_extra={
-            "example": {"filter": {"task": "shop", "min_age_ms": 60000}, "why": "shop was down"}
+            "example": {"filter": {"source": "shop", "min_age_ms": 60000}, "why": "shop was down"}
         },
     )
 

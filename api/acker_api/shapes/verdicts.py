@@ -44,7 +44,7 @@ class Outcome(BaseModel):
         examples=[None],
     )
     at_ms: int = Field(description="Time of the verdict", examples=[1_700_000_000_000])
-    task: str = Field(examples=["shop"])
+    source: str = Field(description="The source that gets the verdict", examples=["shop"])
     entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
 
     @classmethod
@@ -64,7 +64,7 @@ class Outcome(BaseModel):
             edges=list(outcome.edges),
             idle_ms=outcome.idle_ms if outcome.cause else None,
             at_ms=entry.at_ms,
-            task=told.task,
+            source=told.source,
             entry=f"{entry.shard}:{entry.id}",
         )
 
@@ -82,24 +82,24 @@ class Outcomes(BaseModel):
         examples=[100],
     )
     unreadable: int = Field(description="Entries that no script has written", examples=[0])
-    tasks: list[str] = Field(description="The tasks that were read", examples=[["shop"]])
+    sources: list[str] = Field(description="The sources that were read", examples=[["shop"]])
 
     @classmethod
-    def of(cls, page: VerdictPage, tasks: list[str]) -> "Outcomes":
+    def of(cls, page: VerdictPage, sources: list[str]) -> "Outcomes":
         """Convert a page."""
         return cls(
             outcomes=[Outcome.of(told) for told in page.verdicts],
             next=str(page.next) if page.next else None,
             looked=page.looked,
             unreadable=page.unreadable,
-            tasks=tasks,
+            sources=sources,
         )
 
 
 class Waiting(BaseModel):
-    """The untaken verdicts of one task."""
+    """The untaken verdicts of one source."""
 
-    task: str = Field(examples=["shop"])
+    source: str = Field(description="Name of the source", examples=["shop"])
     waiting: int = Field(description="Untaken verdicts", examples=[5])
     oldest_at_ms: int | None = Field(
         description="Time of the oldest of them; null: there is none, or it was not read",
@@ -117,7 +117,7 @@ class Waiting(BaseModel):
 
 
 class Backlog(BaseModel):
-    """Tasks, those with the most untaken verdicts first."""
+    """Sources, those with the most untaken verdicts first."""
 
-    tasks: list[Waiting]
-    total: int = Field(description="Number of tasks", examples=[1])
+    sources: list[Waiting]
+    total: int = Field(description="Number of sources", examples=[1])

@@ -24,8 +24,8 @@ async def list_outcomes(
     services: Shared,
     who: Viewer,
     namespace: Namespace,
-    task: Annotated[
-        str, Query(description="Only of this task", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    source: Annotated[
+        str, Query(description="Only of this source", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
     ] = "",
     verdict: Annotated[Verdict | None, Query()] = None,
     reason: Annotated[Reason | None, Query()] = None,
@@ -34,16 +34,16 @@ async def list_outcomes(
 ) -> Outcomes:
     """List the untaken verdicts, newest first. A source deletes the verdicts that it takes.
 
-    Without `task`, it reads the tasks with the most untaken verdicts. An answer reads a bounded
+    Without `source`, it reads the sources with the most untaken verdicts. An answer reads a bounded
     number of entries; with filters few of them may match, and `next` continues.
     """
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
-    tasks = [task] if task else choose(status.backlog, len(shards))
+    sources = [source] if source else choose(status.backlog, len(shards))
     begin = After.parse(before) if before else None
-    flow = newest(shards, tasks, limit, begin, Meant(verdict, reason), status.config.edges)
+    flow = newest(shards, sources, limit, begin, Meant(verdict, reason), status.config.edges)
     page = await services.reader.drive(flow)
-    return Outcomes.of(page, tasks)
+    return Outcomes.of(page, sources)
 
 
 @router.get("/backlog", responses=answers(*READS))
@@ -51,24 +51,24 @@ async def get_backlog(
     services: Shared,
     who: Viewer,
     namespace: Namespace,
-    limit: Annotated[int, Query(description="Maximum number of tasks", ge=1, le=1000)] = 100,
+    limit: Annotated[int, Query(description="Maximum number of sources", ge=1, le=1000)] = 100,
 ) -> Backlog:
-    """Return how many verdicts wait for each task, and since when."""
+    """Return how many verdicts wait for each source, and since when."""
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     since = await services.reader.drive(oldest(shards, choose(status.backlog, len(shards))[:limit]))
     ratios = backlog_ratio(status)
     ranked = sorted(status.backlog.items(), key=lambda item: (-item[1], item[0]))
     return Backlog(
-        tasks=[
+        sources=[
             Waiting(
-                task=task,
+                source=source,
                 waiting=waiting,
-                oldest_at_ms=since.get(task),
-                ratio=ratios.get(task, 0.0),
+                oldest_at_ms=since.get(source),
+                ratio=ratios.get(source, 0.0),
                 limit=status.config.outcomes_limit,
             )
-            for task, waiting in ranked[:limit]
+            for source, waiting in ranked[:limit]
         ],
         total=len(ranked),
     )

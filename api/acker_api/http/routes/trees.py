@@ -33,14 +33,14 @@ router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 
 Viewer = Annotated[Who, require(Role.VIEWER)]
 Operator = Annotated[Who, require(Role.OPERATOR)]
-Task = Annotated[
-    str, Query(description="Only trees that this task tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+Source = Annotated[
+    str, Query(description="Only trees that this source tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
 ]
 SourceId = Annotated[str, Query(description="Only this source id; of a block: its label")]
 
 PAGED = "one page of the pending trees: follow next until it is null to read all records"
 SCANNED = (
-    "there is no index by source id or task: every record is read, up to 36,000 a page, until "
+    "there is no index by source or source id: every record is read, up to 36,000 a page, until "
     "next is null"
 )
 
@@ -53,7 +53,7 @@ async def list_trees(
     cursor: Annotated[str, Query(description="`next` of the previous page", max_length=64)] = "",
     limit: Annotated[int, Query(description="Approximate number", ge=1, le=1000)] = 100,
     source_id: SourceId = "",
-    task: Task = "",
+    source: Source = "",
     bucket: Annotated[int | None, Query(description="0 is the newest", ge=0, le=16)] = None,
     min_age_ms: Annotated[int, Query(description="Minimum age", ge=0, le=10**15)] = 0,
     state: Annotated[State | None, Query(description="Only loose trees in this state")] = None,
@@ -67,7 +67,7 @@ async def list_trees(
     returns every tree that stays pending for the whole scan, some perhaps twice.
     """
     acker = services.reader.acker(namespace)
-    meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
+    meant = Filter(source_id, source, bucket, min_age_ms, state, kind)
     at = PageCursor.parse(cursor) if cursor else None
     found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
     edges = (await services.reader.read(acker.config)).edges
@@ -80,7 +80,7 @@ async def list_trees(
         scan=Scan(
             looked=found.looked,
             unreadable=found.unreadable,
-            cost=SCANNED if source_id or task or meant.afterwards else PAGED,
+            cost=SCANNED if source_id or source or meant.afterwards else PAGED,
         ),
     )
 
@@ -128,7 +128,7 @@ async def fail_trees(
         )
     failing = Failing(
         source_id=asked.filter.source_id,
-        task=asked.filter.task,
+        source=asked.filter.source,
         bucket=asked.filter.bucket,
         min_age_ms=asked.filter.min_age_ms or 0,
         state=asked.filter.state,

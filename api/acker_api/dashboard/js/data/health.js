@@ -90,8 +90,8 @@ export function inParts(fix) {
  * share of the limit, and refuses to track at its share.
  *
  * @param {Pick<Status, "backlog" | "backlog_ratio" | "config">} status
- * @param {string} task
+ * @param {string} source
  */
-export function fullness({ backlog: waiting, backlog_ratio: ratios, config }, task) {
-  return ratios?.[task] ?? waiting[task] / config.outcomes_limit;
+export function fullness({ backlog: waiting, backlog_ratio: ratios, config }, source) {
+  return ratios?.[source] ?? waiting[source] / config.outcomes_limit;
 }

@@ -36,7 +36,7 @@
  * @property {string} anchor
  * @property {string} checksum
  * @property {string[]} [edges] those on which an odd number of its messages is outstanding
- * @property {string} task
+ * @property {string} source
  * @property {string} source_id
  * @property {"open" | "failed" | "complete" | "untracked"} state
  * @property {string} why
@@ -50,7 +50,7 @@
  * @property {string} first_anchor
  * @property {number} slots
  * @property {boolean} [partial] some slots hold no tree
- * @property {string} task
+ * @property {string} source
  * @property {string} label
  * @property {number} age_ms
  * @property {number} bucket
@@ -69,7 +69,7 @@
  * @property {string[]} [edges] of an expired tree: those with an odd number of these messages
  * @property {number | null} [idle_ms] of an expired tree: from its last row to the verdict
  * @property {number} at_ms
- * @property {string} task
+ * @property {string} source
  * @property {string} [entry]
  * @property {number} [count] number of trees in a block; 1 otherwise
  *
@@ -78,7 +78,7 @@
  * @property {string} reason
  * @property {string} block
  * @property {string} label
- * @property {string} task
+ * @property {string} source
  * @property {number} count
  * @property {number} acked
  * @property {number} nacked

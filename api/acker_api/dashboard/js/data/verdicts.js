@@ -76,9 +76,9 @@ export class Verdicts {
  * @param {import("./types.js").BlockVerdict} told
  * @returns {Outcome[]}
  */
-export function ofBlock({ verdict, reason, block, label, task, count, acked, nacked, age_ms, at_ms, cause, edges, idle_ms }) {
+export function ofBlock({ verdict, reason, block, label, source, count, acked, nacked, age_ms, at_ms, cause, edges, idle_ms }) {
   const made = (of, why, trees) => (
-    { verdict: of, reason: why, source_id: label, slot: null, anchor: `block ${block}`, age_ms, why: "", at_ms, task, count: trees,
+    { verdict: of, reason: why, source_id: label, slot: null, anchor: `block ${block}`, age_ms, why: "", at_ms, source, count: trees,
       ...(of === "nack" && cause ? { cause, edges: Object.keys(edges || {}), idle_ms } : {}) });
   if (verdict === "touch") return [made("touch", reason, count)];
   return [acked ? made("ack", verdict === "mixed" ? "completed" : reason, acked) : null,
@@ -98,6 +98,6 @@ function groupOf({ reason, why, cause = "", edges = [] }) {
  * A tree has one verdict. An event and a poll may both have it, with other fields. The timeout of a
  * tree may be reset more than once.
  */
-function key({ anchor, verdict, reason, task, at_ms }) {
-  return `${anchor}/${verdict}/${reason}/${task}/${verdict === "touch" ? Math.round(at_ms / 1000) : ""}`;
+function key({ anchor, verdict, reason, source, at_ms }) {
+  return `${anchor}/${verdict}/${reason}/${source}/${verdict === "touch" ? Math.round(at_ms / 1000) : ""}`;
 }

@@ -46,8 +46,8 @@ export function figures(feed, scope) {
       NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
         || "none in total", levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
-    const tasks = Object.values(status.backlog).filter(Boolean).length;
-    tiles.backlog.set(figure(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
+    const sources = Object.values(status.backlog).filter(Boolean).length;
+    tiles.backlog.set(figure(waiting), sources ? `for ${plural(sources, "source")}` : "all are taken",
       levelOf(status, "outcomes"));
   });
   return root;

@@ -59,18 +59,18 @@ export function backlogPanel(feed, scope) {
   const { root, body } = table("Untaken verdicts, by source", COLUMNS);
   const load = async (signal) => {
     try {
-      return (await get(inNamespace(feed.namespace, "backlog"), { signal })).tasks;
+      return (await get(inNamespace(feed.namespace, "backlog"), { signal })).sources;
     } catch (error) {
       if (!(/** @type {any} */ (error).notOffered)) throw error;
       const status = feed.status.value;
-      return status ? Object.entries(status.backlog).map(([task, waiting]) => (
-        { task, waiting, ratio: fullness(status, task), limit: status.config.outcomes_limit, oldest_at_ms: null })) : [];
+      return status ? Object.entries(status.backlog).map(([source, waiting]) => (
+        { source, waiting, ratio: fullness(status, source), limit: status.config.outcomes_limit, oldest_at_ms: null })) : [];
     }
   };
   panel.load(scope, {
     load, every: BACKLOG_MS,
-    draw: (tasks) => {
-      const waiting = tasks.filter((each) => each.waiting).sort((a, b) => b.waiting - a.waiting);
+    draw: (sources) => {
+      const waiting = sources.filter((each) => each.waiting).sort((a, b) => b.waiting - a.waiting);
       if (!waiting.length) {
         put(panel.body, empty("check", "No backlog", "Sources have taken all their verdicts."));
         return;
@@ -78,8 +78,8 @@ export function backlogPanel(feed, scope) {
       const status = feed.status.value;
       const now = status?.shards[0].now_ms ?? Date.now();
       const level = status ? levelOf(status, "outcomes") : "ok";
-      put(body, waiting.slice(0, SHOWN).map(({ task, waiting: size, oldest_at_ms, ratio, limit }) => row(COLUMNS, [
-        foreign(task), count(size), oldest_at_ms ? duration(Math.max(0, now - oldest_at_ms)) : "–",
+      put(body, waiting.slice(0, SHOWN).map(({ source, waiting: size, oldest_at_ms, ratio, limit }) => row(COLUMNS, [
+        foreign(source), count(size), oldest_at_ms ? duration(Math.max(0, now - oldest_at_ms)) : "–",
         share(ratio ?? size / limit, level)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
     },

@@ -45,7 +45,7 @@ export function oldestPanel(feed, scope) {
         : `Of all ${count(trees.size)}`);
       const oldest = [...trees.values()].sort((a, b) => b.age_ms - a.age_ms).slice(0, SHOWN);
       put(body, oldest.map((tree) => row(COLUMNS, [
-        treeLink(namespace, tree), tree.task ? foreign(tree.task) : "–", stateChip(tree.state), age(tree.age_ms)])));
+        treeLink(namespace, tree), tree.source ? foreign(tree.source) : "–", stateChip(tree.state), age(tree.age_ms)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
     },
   });

@@ -47,7 +47,7 @@ export function verdictsPanel(feed, scope) {
     panel.safely(() => {
       const all = feed.verdicts.list;
       const shown = all.filter((each) => (!kind || each.verdict === kind) && (!text
-        || [each.source_id, each.task, each.why, each.reason, each.residual || "", ...(each.edges || [])]
+        || [each.source_id, each.source, each.why, each.reason, each.residual || "", ...(each.edges || [])]
           .some((part) => part.toLowerCase().includes(text))))
         .slice(0, SHOWN);
       put(body, shown.map((each) => row(COLUMNS, [
@@ -55,7 +55,7 @@ export function verdictsPanel(feed, scope) {
         h("span", {}, foreign(each.source_id),
           each.slot === null || each.slot === undefined ? null : h("span", { class: "quiet" }, ` #${each.slot}`),
           (each.count ?? 1) > 1 ? h("span", { class: "quiet" }, ` ${count(each.count)} trees`) : null),
-        foreign(each.task), age(each.age_ms), why(each)])));
+        foreign(each.source), age(each.age_ms), why(each)])));
       root.hidden = !shown.length;
       nothing.hidden = Boolean(shown.length);
       if (!shown.length) {

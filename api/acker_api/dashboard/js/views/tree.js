@@ -105,7 +105,7 @@ function known(tree, edges) {
   const pairs = [
     ["State", STATE_WORDS[tree.state] || tree.state],
     ["Source id", tree.source_id ? foreign(tree.source_id, "whole") : "not tracked yet"],
-    ["Source", tree.task ? foreign(tree.task) : "not tracked yet"],
+    ["Source", tree.source ? foreign(tree.source) : "not tracked yet"],
     ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
     ["Last row", tree.idle_ms === undefined ? null : h("span", { class: "number" }, ago(tree.idle_ms))],
     ["Waits on", !edges.length || tree.state !== "open" ? null : waits.length
@@ -163,7 +163,7 @@ function timeline(feed, anchor, found, born) {
   if (found) {
     const first = born || now - found.age_ms;
     points.push({ at: moment(first), level: "info", title: "First row",
-      text: found.task ? ["tracked by ", foreign(found.task)] : ["rows arrived before it was tracked"] });
+      text: found.source ? ["tracked by ", foreign(found.source)] : ["rows arrived before it was tracked"] });
     if (found.idle_ms !== undefined && found.idle_ms < found.age_ms) {
       points.push({ at: moment(now - found.idle_ms), level: "info", title: "Last row", text: [ago(found.idle_ms)] });
     }
@@ -176,7 +176,7 @@ function timeline(feed, anchor, found, born) {
   }
   const last = found ? undefined : told(feed, anchor);
   if (last) {
-    points.push({ at: moment(last.at_ms - last.age_ms), level: "info", title: "First row", text: ["tracked by ", foreign(last.task)] });
+    points.push({ at: moment(last.at_ms - last.age_ms), level: "info", title: "First row", text: ["tracked by ", foreign(last.source)] });
   }
   for (const each of feed.verdicts.list.filter((one) => one.anchor === anchor).reverse()) {
     points.push({ at: moment(each.at_ms), level: each.verdict === "ack" ? "ok" : each.verdict === "nack" ? "over" : "info",

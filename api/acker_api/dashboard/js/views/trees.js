@@ -13,7 +13,7 @@ import { failAll } from "./fail-all.js";
 const LIMIT = 50;
 /** Maximum number of pages without a match that are read in a row. */
 const AHEAD = 20;
-const FILTERS = ["source_id", "task", "state", "min_age", "bucket", "kind"];
+const FILTERS = ["source_id", "source", "state", "min_age", "bucket", "kind"];
 const STATES = ["open", "failed", "untracked", "complete"];
 const COLUMNS = [{ title: "Source id" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" },
   { title: "Bucket", kind: "number" }, { title: "Anchor", kind: "mono" }];
@@ -89,8 +89,8 @@ function misread({ min_age, bucket }) {
 }
 
 /** Return the query of the API for a URL. */
-function wanted({ source_id, task, state, min_age, bucket, kind }) {
-  return { source_id, task, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
+function wanted({ source_id, source, state, min_age, bucket, kind }) {
+  return { source_id, source, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
 }
 
 /**
@@ -114,14 +114,14 @@ function costs({ looked, pages, next, trees, blocks }, narrowed) {
 }
 
 function treeRow(namespace, tree) {
-  return row(COLUMNS, [treeLink(namespace, tree), tree.task ? foreign(tree.task) : h("span", { class: "quiet" }, "none yet"),
+  return row(COLUMNS, [treeLink(namespace, tree), tree.source ? foreign(tree.source) : h("span", { class: "quiet" }, "none yet"),
     stateChip(tree.state), age(tree.age_ms), count(tree.bucket), foreign(tree.anchor)]);
 }
 
 function blockRow(namespace, block) {
   return row(COLUMNS, [
     h("a", { class: "tree-link", href: href(["ns", namespace, "blocks", block.block]) }, foreign(block.label)),
-    foreign(block.task), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
+    foreign(block.source), chip("plain", `block of ${block.partial ? "up to " : ""}${count(block.slots)}`), age(block.age_ms), count(block.bucket),
     foreign(block.first_anchor)]);
 }
 
@@ -148,7 +148,7 @@ function form(filters, place) {
     },
   } },
   field("source_id", "Source id", input("source_id", { maxlength: 255 })),
-  field("task", "Source", input("task", { maxlength: 64 })),
+  field("source", "Source", input("source", { maxlength: 64 })),
   field("state", "State", select("state", [["", "Any"], ...STATES.map((each) => [each, each])])),
   h("div", { class: "field" }, h("label", { for: "filter-min_age" }, "Older than"), ageInput, wrong),
   field("bucket", "Bucket", input("bucket", { inputmode: "numeric", pattern: "[0-9]*", maxlength: 3 })),

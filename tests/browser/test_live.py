@@ -198,6 +198,7 @@ def test_invalid_filter_in_the_url_fails_nothing(make_load: MakeLoad, open_page:
     for wrong, words in (
         ("min_age=5minutes", "5minutes is not an age"),
         ("bucket=x", "x is not a bucket"),
+        ("sources=shop", "sources is not a filter"),
     ):
         page = open_page(f"/#/ns/orders/trees?source=shop&{wrong}")
         expect(page.get_by_text(words)).to_be_visible()

@@ -29,7 +29,7 @@ export function trees(scope, feed, query) {
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name] || ""]));
   const place = (more) => href(["ns", namespace, "trees"], { ...filters, ...more });
   const narrowed = FILTERS.some((name) => filters[name]);
-  const unread = misread(filters);
+  const unread = misread(query);
 
   const panel = new Panel({ title: "Pending trees", note: "The oldest buckets first, shard by shard", kind: "list",
     tools: [
@@ -83,7 +83,10 @@ export function trees(scope, feed, query) {
 }
 
 /** Return the error of an invalid URL: without that part, the page would show, and fail, more trees. */
-function misread({ min_age, bucket }) {
+function misread({ cursor, ...filters }) {
+  const unknown = Object.keys(filters).find((name) => !FILTERS.includes(name));
+  if (unknown) return `${unknown} is not a filter: the filters are ${FILTERS.join(", ")}.`;
+  const { min_age, bucket } = filters;
   if (min_age && milliseconds(min_age) === null) return `${min_age} is not an age: write 30s, 5min or 2h.`;
   return bucket && !/^[0-9]+$/.test(bucket) ? `${bucket} is not a bucket: 0 is the newest.` : "";
 }

@@ -27,6 +27,20 @@ def note(page: Page) -> str:
     return page.locator(".page-note").inner_text()
 
 
+def test_overview_without_events_is_polled(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/login")
+    page.add_init_script("delete window.SharedWorker")
+    page.route("**/api/v1/events*", lambda route: route.fulfill(status=404))
+    page.goto("/")
+    expect(page.locator("#connection")).to_have_text("Connected")
+    card = page.locator(".card", has=page.get_by_role("link", name="orders"))
+    expect(card.locator(".card-figure")).to_have_text("3")
+    load.track(2)
+    expect(card.locator(".card-figure")).to_have_text("5")
+
+
 def test_all_namespaces_are_judged_worst_first(make_load: MakeLoad, open_page: OpenPage) -> None:
     over = make_load("zz-last", high_water=10)
     many(over)
@@ -81,20 +95,6 @@ def test_all_namespaces_are_judged_worst_first(make_load: MakeLoad, open_page: O
     expect(page.locator(".finding")).to_contain_text("has not taken a verdict for 34 min")
     page.go_back()
     expect(search).to_have_value("late")
-
-
-def test_overview_without_events_is_polled(make_load: MakeLoad, open_page: OpenPage) -> None:
-    load = make_load("orders")
-    load.track(3)
-    page = open_page("/login")
-    page.add_init_script("delete window.SharedWorker")
-    page.route("**/api/v1/events*", lambda route: route.fulfill(status=404))
-    page.goto("/")
-    expect(page.locator("#connection")).to_have_text("Connected")
-    card = page.locator(".card", has=page.get_by_role("link", name="orders"))
-    expect(card.locator(".card-figure")).to_have_text("3")
-    load.track(2)
-    expect(card.locator(".card-figure")).to_have_text("5")
 
 
 def test_search_reaches_namespaces_that_are_not_listed(

@@ -45,7 +45,7 @@ export const RUNBOOK = [
     fix: "share connections; `CLIENT KILL`; `client-output-buffer-limit`" },
   { id: "retries", effect: "warning: the client object that was passed to the doctor retries commands by itself. The doctor cannot detect that for other clients",
     fix: "`Acker.from_url`, or `retry=Retry(NoBackoff(), 0)`" },
-  { id: "rights", effect: "error: the user lacks a right of `--role`; a script that is refused in the middle may give a tree two verdicts; warning: only `PUBLISH` is missing; or, without `--role`, the user's rights are enough for no role. The doctor calls each command with arguments that change nothing",
+  { id: "rights", effect: "error: the user lacks a right of `--role`; a script that is refused in the middle may give a tree two verdicts; warning: only `PUBLISH` is missing, or of a rotator `INFO`; or, without `--role`, the user's rights are enough for no role. The doctor calls each command with arguments that change nothing",
     fix: "the `ACL SETUSER` command that it prints, or a file of `deploy/acl`" },
   { id: "namespace", effect: "error: not created, shards are missing or differ in a setting or in the salt (a create or change was interrupted; the salt itself is never shown), another schema, damaged; warning: being dropped or resharded, or not in the list of namespaces, so `rotator --all` skips it",
     fix: "repeat the interrupted command; the finding prints it" },

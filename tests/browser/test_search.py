@@ -27,11 +27,7 @@ def seek(page: Page, text: str) -> None:
 def test_search_finds_ids_that_are_pending_waiting_or_gone(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
-<<<<<<< HEAD
     # Another namespace than in other tests: the service keeps verdicts of the last ten seconds.
-=======
-    # A separate namespace: the service keeps what passed while the last test listened.
->>>>>>> w-overview
     load = make_load("parcels", shards=2, edges=("mill", "shop"))
     other = make_load("bills")
     anchor = load.track_as("order-4711")

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any
@@ -37,6 +37,8 @@ from events import serving
 from acker_redis import Acker, AckerConfig, Batch, Rotator, new_anchor, new_tuple_id
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import server_version
+from acker_redis.protocol.history import Point
+from acker_redis.protocol.keys import ShardKeys
 
 NAMESPACE = "bench-admin"
 ROOT = f"/api/v1/namespaces/{NAMESPACE}"
@@ -219,6 +221,21 @@ def compare(cases: Sequence[Case], calls: int) -> None:
         print(f"  {case.words:32}{len(every):6}{figures}  {case.target}".rstrip(), flush=True)
 
 
+def remember(acker: Acker) -> None:
+    """Write a point for each minute of the last day, and for each hour of the last 30 days."""
+    client, key = acker.connection.client, ShardKeys(NAMESPACE, 0).history
+    now = Point.of(acker.status())
+    pipe = client.pipeline(transaction=False)
+    for minutes in (*range(720 * 60, 1440, -60), *range(1440, 0, -1)):
+        done = now.tracked * (720 * 60 - minutes)
+        counts = {"tracked": done + 20, "acked": done - done // 1000, "expired": done // 1000}
+        sources = {task: (done // len(TASKS), (done - done // 500) // len(TASKS)) for task in TASKS}
+        point = replace(now, at_ms=now.at_ms - minutes * 60_000, sources=sources, **counts)
+        pipe.hset(key, mapping=point.fields())
+    pipe.execute()
+    print(f"history: {client.hlen(key):,} fields, {client.memory_usage(key, samples=0):,} bytes")
+
+
 def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
     """Print the response times."""
     pages = {"": api.told(f"{ROOT}/trees")}
@@ -247,8 +264,17 @@ def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
             ),
             Case("one tree", lambda: api.get(f"{ROOT}/trees/{anchor}")),
             Case("outcomes", lambda: api.get(f"{ROOT}/outcomes")),
+            Case("history of 15 minutes", lambda: api.get(f"{ROOT}/history?range=15m")),
         ],
         calls,
+    )
+    compare(
+        [
+            Case("history of 24 hours", lambda: api.get(f"{ROOT}/history?range=24h")),
+            Case("history of 30 days", lambda: api.get(f"{ROOT}/history?range=30d")),
+            Case("objectives", lambda: api.get(f"{ROOT}/slo")),
+        ],
+        max(1, calls // 10),
     )
     compare(
         [
@@ -285,6 +311,7 @@ def main() -> None:
         )
         client = acker.connection.client
         fill(acker, args.trees)
+        remember(acker)
         status = acker.status()
         print(
             f"{server_version.of_info(client.info('server'))}, {status.pending:,} pending, "

@@ -24,6 +24,7 @@ bits a byte, the lowest first; the highest bit says that another byte follows.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Literal
 
 from acker_redis.protocol.config import AckerConfig
@@ -184,8 +185,12 @@ def names_of(unit: Unit, number: int, now_ms: int) -> list[str]:
     return [name_of(unit, now_ms - age * length) for age in reversed(range(number))]
 
 
+@lru_cache(maxsize=4096)
 def parse(value: bytes) -> Point | None:
-    """Return the point of a field; None for one of another version, or a damaged one."""
+    """Return the point of a field; None for one of another version, or a damaged one.
+
+    Points do not change, so the service parses those of a page once.
+    """
     if len(value) < 11 or value[0] != _VERSION:
         return None
     try:

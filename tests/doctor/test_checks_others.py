@@ -200,6 +200,8 @@ def rights(refused: dict[str, str], untried: str = "") -> RightsFacts:
         ("producer", {}, "ok", "all rights that a producer needs"),
         ("producer", {"HSET": "command"}, "error", "HSET"),
         ("producer", {"PUBLISH": "command"}, "warning", "PUBLISH"),
+        ("rotator", {"INFO": "command"}, "warning", "may not INFO: the history does not show"),
+        ("admin", {"INFO": "command"}, "error", "INFO"),
         ("producer", {"XDEL": "command"}, "ok", ""),
         ("source", {"XDEL": "command"}, "error", "XDEL"),
         # A rotator or viewer of one namespace has no right on the list of all.

@@ -41,6 +41,8 @@ def test_all_commands_are_registered() -> None:
         "drop",
         "reshard",
         "status",
+        "history",
+        "slo",
         "show",
         "find",
         "outcomes",

@@ -135,7 +135,7 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
     numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
     assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
     assert f"MAX_SPARSE, ABSENT = {MAX_NAMED}, " in code
-    assert "MAX_SOURCES = 1000" in code
+    assert "MAX_TASKS = 1000" in code
     assert "MAX_FENCES = 100000" in code
     assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
     words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} named slots"

@@ -27,7 +27,7 @@ def test_commands_of_the_rest_page_succeed(
     make_any_acker()  # so that the server is empty
     script = "\n".join(re.findall(r"```sh[^\n]*\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
     lines = [line for line in script.splitlines() if line.startswith("curl ")]
-    assert len(lines) == 19
+    assert len(lines) == 21
 
     async def talk(client: httpx.AsyncClient) -> None:
         for line in lines:

@@ -35,6 +35,8 @@ def test_all_commands_are_registered() -> None:
         "namespaces",
         "config get",
         "config set",
+        "history",
+        "slo",
         "acl",
         "functions load",
         "scripts",

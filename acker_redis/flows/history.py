@@ -23,6 +23,8 @@ from acker_redis.protocol.series import RANGES, Bucket, Range, series
 from acker_redis.protocol.slo import WINDOWS, Objective, objectives
 from acker_redis.protocol.status import Status
 
+KNOWN_HOURS = 26
+"""Points of hours that are read with points of minutes, which do not say what the settings were."""
 FIELDS = 240
 """Fields per command: each command takes some 100 us of Redis's time."""
 
@@ -63,7 +65,7 @@ def read_history(flows: Flows, wanted: Range) -> Flow[Readings]:
     unit, number = RANGES[wanted]
     # A bucket needs a point at each end. The ring of a day, or of 30 days, has no further one.
     minutes = number + (wanted != "24h") if unit == "m" else 0
-    return (yield from _read(flows, minutes, HOURS if unit == "h" else number // 60 + 2))
+    return (yield from _read(flows, minutes, HOURS if unit == "h" else KNOWN_HOURS))
 
 
 def read_slo(flows: Flows) -> Flow[Readings]:

@@ -62,9 +62,8 @@ def test_new_tab_opens_with_charts_from_history(make_load: MakeLoad, open_page: 
     # The last quarter of an hour has the changed setting, and not yet the restart.
     expect(marked).to_contain_text("high_water: 5 became 100,000")
     expect(marked).not_to_contain_text("Redis started again")
-    found = rows(page, "Pending trees by bucket")
-    assert "40" in {values[0] for values in found}  # in all buckets, before the page was opened
-    assert found[0][0] == "\u2013"  # since then, by bucket
+    all_buckets = {values[0] for values in rows(page, "Pending trees by bucket")}
+    assert "40" in all_buckets  # before the page was opened
     keep(page, "history-15-minutes")
 
     with page.expect_response(re.compile("range=1h")) as hour:

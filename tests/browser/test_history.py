@@ -88,6 +88,7 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     fill(load)
     page = open_page("/#/ns/orders", width=390)
     objective = panel(page, "Completeness")
+    objective.get_by_role("button", name="Show").click()  # on a phone it is folded
     expect(objective).to_contain_text("96 % complete within 60 s, 29 days, budget left 20 %.")
     lines = objective.get_by_role("row")
     expect(lines.nth(1)).to_have_text(re.compile(r"^all sources96 %420 %.*0\.8"))

@@ -38,7 +38,7 @@ def test_back_stops_a_long_action_before_its_dialog_closes(
 ) -> None:
     load = make_load("orders")
     load.track(3)
-    page = open_page("/#/ns/orders/trees?task=shop")
+    page = open_page("/#/ns/orders/trees?source=shop")
     held = list[Route]()
     page.route("**/trees/fail", lambda route: held.append(route))
     page.get_by_role("button", name="Fail all that match").click()
@@ -56,7 +56,7 @@ def test_back_stops_a_long_action_before_its_dialog_closes(
         page.get_by_text("Stopped; 1 tree found so far, and nothing was changed")
     ).to_be_visible()
     expect(dialog).to_have_count(0)
-    expect(page).to_have_url(re.compile("trees\\?task=shop$"))
+    expect(page).to_have_url(re.compile("trees\\?source=shop$"))
     assert len(held) == 1
 
 

@@ -88,7 +88,7 @@ export function trees(scope, feed, query) {
 }
 
 /** Return the error of an invalid URL: without that part, the page would show, and fail, more trees. */
-function misread({ cursor, ...filters }) {
+function misread({ cursor, late, ...filters }) {
   const unknown = Object.keys(filters).find((name) => !FILTERS.includes(name));
   if (unknown) return `${unknown} is not a filter: the filters are ${FILTERS.join(", ")}.`;
   const { min_age, bucket } = filters;

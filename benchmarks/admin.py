@@ -229,7 +229,8 @@ def remember(acker: Acker) -> None:
     for minutes in (*range(720 * 60, 1440, -60), *range(1440, 0, -1)):
         done = now.tracked * (720 * 60 - minutes)
         counts = {"tracked": done + 20, "acked": done - done // 1000, "expired": done // 1000}
-        sources = {task: (done // len(TASKS), (done - done // 500) // len(TASKS)) for task in TASKS}
+        ended = (done // len(SOURCES), (done - done // 500) // len(SOURCES))
+        sources = dict.fromkeys(SOURCES, ended)
         point = replace(now, at_ms=now.at_ms - minutes * 60_000, sources=sources, **counts)
         pipe.hset(key, mapping=point.fields())
     pipe.execute()

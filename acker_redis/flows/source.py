@@ -455,7 +455,10 @@ class SourceFlows:
             except RedisUnavailableError:
                 raise
             except AckerError as error:
-                log.warning("%d trees will expire unclosed: %s", len(self._work[0]), error)
+                log.warning(
+                    "source %s: %d trees will expire unclosed: %s",
+                    self.name, len(self._work[0]), error,
+                )  # fmt: skip
             self._work.popleft()
 
     def _notice(self, applied: Applied) -> None:

@@ -3,7 +3,7 @@
 import secrets
 from typing import Generic, TypeVar
 
-from acker_redis.forks import begins_in_children
+from acker_redis.flows.forks import begins_in_children
 
 L = TypeVar("L")
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import redis
 
 from acker_redis.errors import AckerError, ConfigError
+from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.steps import (
     Ask,
     AskAll,
@@ -23,7 +24,6 @@ from acker_redis.flows.steps import (
     Tell,
     Together,
 )  # fmt: skip
-from acker_redis.forks import begins_in_children
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.scripts import Script

@@ -27,9 +27,9 @@ from acker_redis.errors import (
     ClosedError,
 )
 from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
-from acker_redis.forks import begins_in_children
 from acker_redis.kinds import check_is
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row

@@ -9,14 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "acker_redis"
 ORDER = (
-    ("errors", "forks", "kinds", "logs", "terminal"),
+    ("errors", "kinds", "logs", "terminal"),
     ("protocol",),
     ("batching", "trees", "embedded", "reference", "missing"),
     ("flows", "transport"),
     ("sync", "aio"),
     ("rotator",),
     ("ops",),
-    ("doctor", "spark", "simulate", "tour"),
+    ("doctor", "spark", "simulate", "tour", "integrations"),
     ("cli",),
     ("__main__",),
 )

@@ -64,7 +64,7 @@ def test_imports_between_wings_of_the_admin_service_run_down() -> None:
         ("trees/pending.py", "acker_redis.batching.batch"),
         ("aio/client.py", "acker_redis.sync.client"),
         ("sync/client.py", "acker_redis.aio.client"),
-        ("reference/acker.py", "acker_redis.forks"),
+        ("reference/acker.py", "acker_redis.flows.forks"),
         ("flows/source.py", "acker_redis.transport.errors"),
         ("cli/state.py", "acker_redis"),
         ("cli/services.py", "acker_api.serving.server"),

@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import os, sys, threading
 import tests
-from acker_redis import forks
+from acker_redis.flows import forks
 
 seen = []
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
+from acker_redis.aio.group import AsyncGroup
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
+from acker_redis.trees.group import GroupResult
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
 from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
@@ -78,12 +80,13 @@ class AsyncSource:
         backoff: Backoff | None = None,
         timeout: float | None = None,
         poll: float = 0.05,
+        on_group: Callable[[GroupResult], object] | None = None,
     ) -> None:
         check_is(acker, AsyncAcker, "an AsyncSource")
         self.acker = acker
         self._settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
-            backoff or Backoff(), timeout, poll,
+            backoff or Backoff(), timeout, poll, on_group,
         )  # fmt: skip
         self._flows = SourceFlows(acker.flows, name, self._settings)
         self._closed_some = asyncio.Event()
@@ -121,9 +124,13 @@ class AsyncSource:
         timeout: float | None = None,
     ) -> None:
         """Queue a record, to be tracked and sent soon; see :meth:`Source.emit`."""
+        await self.emit_record(Record(source_id, value, edges, edge=edge), timeout)
+
+    async def emit_record(self, record: Record, timeout: float | None) -> None:
+        """Queue a new record: see :meth:`emit`."""
         if self._settings.send is None:
             raise ConfigError("emit() needs a source with send=; use track() instead")
-        record = check_record(Record(source_id, value, edges, edge=edge))
+        check_record(record)
         await self._wait_for_room(timeout)
         self._flows.inbox.append((record, None))
         self._wake.set()
@@ -158,6 +165,21 @@ class AsyncSource:
             await self._close(tree, words(error))
             raise
         await self._close(tree)
+
+    @contextlib.asynccontextmanager
+    async def group(self, name: str) -> AsyncIterator[AsyncGroup]:
+        """Emit records as one completion group; see :meth:`Source.group`."""
+        groups = self._flows.groups
+        block = groups.enter(name)
+        try:
+            yield AsyncGroup(self.emit_record, block)
+        except BaseException:
+            groups.leave(block, seal=False)
+            raise
+        groups.leave(block, seal=True)
+        self._wake.set()
+        if not self._called_back():  # a callback would wait for its own step
+            await self._wait_until(block.check_sealed, None, self._settings.calls_back)
 
     async def start(self) -> "AsyncSource":
         """Start a task that runs steps until :meth:`stop`; return the source."""
@@ -391,7 +413,7 @@ class _Steps:
             self.wait = found.value
         finally:
             source._stepper = source._steps = None
-            if source.pending != before or not before:
+            if source.pending != before or not before or source._flows.groups.active:
                 source._signal()
 
     async def _take(self, step: Step) -> Any:

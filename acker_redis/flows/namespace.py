@@ -13,6 +13,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.apply import Applies
 from acker_redis.flows.browse import Browses
+from acker_redis.flows.dropped import drop_groups
 from acker_redis.flows.steps import Ask, Flow, Version, ask_until, run_until, together
 from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol import commands
@@ -195,6 +196,7 @@ class Flows(Applies, Browses):
                 pass
         while (yield from self._drop(first, DROP_BLOCKS))[0]:
             pass
+        yield from drop_groups(first)
         yield Ask(("SREM", NAMESPACES, self.namespace))
         yield from self._drop(first, DROP_BLOCKS, last=True)
 

@@ -18,6 +18,7 @@ The step
 4. *Say.* Close the trees whose messages were sent, and fail those whose ``send`` failed.
 5. *Emit.* Track a batch of due records, and send their messages once the batch is applied. So a
    message is sent only when its tree is tracked. A tree that the acker rejected is not sent.
+6. *Report.* Call back for completion groups of which each record has its verdict (``groups.py``).
 
 Failures
 --------
@@ -53,6 +54,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
+from acker_redis.flows.groups import GroupFlows
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.outcomes import OutcomeFlows
@@ -112,6 +114,7 @@ class SourceFlows:
         """New records, with the anchor of those that are tracked already; any thread may append."""
         self.withdrawn: deque[tuple[Record, int]] = deque()
         """Records of the inbox whose TRACK failed or is in doubt; any thread may append."""
+        self.groups = GroupFlows(flows, self.name, settings.on_group)
         self._flows = flows
         self._lane = Lane(threading.Lock)
         self._closing_lane = Lane(threading.Lock)
@@ -158,6 +161,7 @@ class SourceFlows:
         """
         self._take_in()
         try:
+            yield from self.groups.work()
             heard = yield from self._hear()
             if self._all_heard:
                 yield from self._give_up()
@@ -165,7 +169,10 @@ class SourceFlows:
             if self._full and heard and not self._all_heard:
                 return 0.0  # verdicts that are not read yet may make room
             emitted = yield from self._emit()
+            if self.groups.active and self._all_heard:
+                yield from self.groups.report()
         except AckerError as error:
+            self.groups.failed()
             if isinstance(error, WrongShardError | NamespaceNotFoundError):
                 # A reshard changed the shards, or the namespace was created again: the next flow
                 # reads the configuration.
@@ -206,6 +213,7 @@ class SourceFlows:
             if self._flows.reshard:
                 yield from self._leave_shards()
             self._after.clear()
+            self.groups.refresh()
             self._oldest_at = now + FROM_THE_OLDEST
         else:
             config = yield from self._flows.config()
@@ -231,6 +239,7 @@ class SourceFlows:
         return len(entries)
 
     def _take(self) -> Flow[None]:
+        yield from self.groups.count()  # if the program dies here, the entries come again
         settled = self.pending.settled()
         if settled and self._outcomes:
             yield from self._outcomes.take(settled)
@@ -241,6 +250,7 @@ class SourceFlows:
             if verdict.verdict == "nack" and not verdict.final and not verdict.record.attempt:
                 verdict.final = not (yield from self._reloaded(verdict.record))
             yield Hand(verdict)
+            self.groups.heard(verdict, self.pending.live(verdict.record.source_id))
 
     def _reloaded(self, record: Record) -> Flow[bool]:
         """Load a record that an earlier program tracked; return whether it can be replayed."""
@@ -309,6 +319,7 @@ class SourceFlows:
             return 0
         batch, attempts = self._doubt
         try:
+            yield from self.groups.join(attempt.record for attempt in attempts)
             applied = yield from self._flows.apply(batch, self._lane)
         except AckerError as error:
             if not isinstance(error, RedisUnavailableError):

@@ -2,7 +2,7 @@
 
 ================  ==========================================================================
 ``producer``      bolts: apply, apply_blocks, status, show, and the last batch of a lane
-``source``        a producer that also reads, takes and subscribes to its verdicts
+``source``        a producer that also reads, takes and subscribes to its verdicts, and has groups
 ``rotator``       rotate, expire, expire_blocks, status, and writing the history
 ``viewer``        status, show, list, and reading verdicts; none of its commands writes
 ``admin``         all scripts, and commands about the state of the server
@@ -75,7 +75,8 @@ _ROLES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "producer": (("apply", "apply_blocks", "status", "show"), _words("HGET")),
     "source": (
         ("apply", "apply_blocks", "status", "show", "take"),
-        _words("HGET") | _READING | _LISTENING,
+        # HSCAN and EXPIRE: completion groups.
+        _words("HGET HSCAN EXPIRE PERSIST") | _READING | _LISTENING,
     ),
     # INFO: history marks when Redis started again.
     "rotator": (("rotate", "expire", "expire_blocks", "status"), _FINDING | _words("INFO")),

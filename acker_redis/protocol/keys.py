@@ -79,6 +79,15 @@ class ShardKeys:
         """HASH of the namespace's history; only shard 0 has it."""
         return f"{self.prefix}:history"
 
+    @property
+    def groups(self) -> str:
+        """HASH of the completion groups: ``source:group`` -> JSON; only shard 0 has it."""
+        return f"{self.prefix}:groups"
+
+    def group(self, source: str, name: str) -> str:
+        """HASH of the members of a completion group: source id -> verdict; only on shard 0."""
+        return f"{self.prefix}:group:{source}:{name}"
+
     def pending(self, bucket: int) -> str:
         """HASH of the records of a bucket: anchor (8 bytes) -> record."""
         return f"{self.prefix}:pending:{bucket}"

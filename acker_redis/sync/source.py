@@ -9,12 +9,14 @@ from typing import Any
 
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
+from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Flow, Hand
-from acker_redis.forks import begins_in_children
 from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
+from acker_redis.sync.group import Group
+from acker_redis.trees.group import GroupResult
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
 from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
@@ -63,6 +65,9 @@ class Source:
         dead_letter: ``dead_letter(record, reason, why)``: the last attempt failed.
         reload: ``reload(source_id)`` returns the ``Record(source_id, value, edges)`` that an
             earlier program tracked, to replay it; or None if the record is done or unknown.
+        on_group: ``on_group(result)``: each record of a completion group has its verdict, see
+            :meth:`group`. At least once: ``result.key`` is the same in each call for the same seal.
+            Called again, also after a restart, until it returns.
         max_pending: Maximum number of open records.
         attempts: Maximum number of attempts per record. An attempt that was rejected for overflow
             does not count.
@@ -107,6 +112,7 @@ class Source:
         backoff: Backoff | None = None,
         timeout: float | None = None,
         poll: float = 0.05,
+        on_group: Callable[[GroupResult], object] | None = None,
     ) -> None:
         check_is(acker, Acker, "a Source")
         check_blocking(
@@ -116,11 +122,12 @@ class Source:
             on_fail=on_fail,
             dead_letter=dead_letter,
             reload=reload,
+            on_group=on_group,
         )
         self.acker = acker
         settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
-            backoff or Backoff(), timeout, poll,
+            backoff or Backoff(), timeout, poll, on_group,
         )  # fmt: skip
         self._settings = settings
         self._flows = SourceFlows(acker.flows, name, settings)
@@ -187,9 +194,13 @@ class Source:
             ConfigError: The source has no ``send``.
 
         """
+        self.emit_record(Record(source_id, value, edges, edge=edge), timeout)
+
+    def emit_record(self, record: Record, timeout: float | None) -> None:
+        """Queue a new record: see :meth:`emit`."""
         if self._settings.send is None:
             raise ConfigError("emit() needs a source with send=; use track() instead")
-        self._admit(check_record(Record(source_id, value, edges, edge=edge)), None, timeout)
+        self._admit(check_record(record), None, timeout)
         if not self._wake.is_set():  # a step clears it before it reads the inbox
             self._wake.set()
 
@@ -244,6 +255,52 @@ class Source:
             self._close(tree, words(error))
             raise
         self._close(tree)
+
+    @contextlib.contextmanager
+    def group(self, name: str) -> Iterator[Group]:
+        """Emit records as one completion group: ``on_group`` is called when all have a verdict.
+
+        The end of the block seals the group: it waits until Redis has the names of all its
+        records. (Without callbacks and without a thread, the next step seals it.) An exception in
+        the block leaves the group open, so that it never completes. The group survives a restart:
+        see the how-to page about groups. Entering a block with the name of an earlier group
+        continues that group, up to 7 days after it was reported: a name is for one set of records.
+
+        Args:
+            name: 1 to 64 characters of A-Z a-z 0-9 _ . - ; unique among the groups of this source.
+
+        Raises:
+            ConfigError: The name is invalid or in use by another block, or there is no
+                ``on_group``.
+            ClosedError: Redis does not know the group any more: it is not sealed.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> bolt = Bolt(Producer(acker, linger=0))
+            >>> def send(record, ids):
+            ...     bolt.process(*ids).ack()
+            >>> def on_group(result):
+            ...     print(result.name, result.acked, "of", result.records)
+            >>> with Source(acker, "shop", send, on_group=on_group) as source:
+            ...     with source.group("import-2026-11") as group:
+            ...         group.emit("order-1")
+            ...         group.emit("order-2")
+            ...     source.join()
+            import-2026-11 2 of 2
+            True
+
+        """
+        groups = self._flows.groups
+        block = groups.enter(name)
+        try:
+            yield Group(self.emit_record, block)
+        except BaseException:
+            groups.leave(block, seal=False)
+            raise
+        groups.leave(block, seal=True)
+        self._wake.set()
+        if self._pumping != threading.get_ident():  # a callback would wait for its own step
+            self._wait_until(block.check_sealed, None, steps=self._settings.calls_back)
 
     def start(self) -> "Source":
         """Start a thread that runs steps until :meth:`stop`; return the source."""
@@ -386,7 +443,7 @@ class Source:
             return found.value
         finally:
             self._pumping = 0
-            if self.pending != before or not before:
+            if self.pending != before or not before or self._flows.groups.active:
                 with self._changed:
                     self._changed.notify_all()
 

@@ -19,12 +19,15 @@ import random
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.protocol.why import why_expired
 from acker_redis.trees.rotating_map import RotatingMap
+
+if TYPE_CHECKING:
+    from acker_redis.trees.group import GroupBlock
 
 REMEMBERED = 32_768
 """Minimum number of remembered closed anchors; a second verdict on one of them is ignored."""
@@ -52,6 +55,8 @@ class Record:
     have none, or if ``send`` names the edge of each."""
     owes: "list[_Reading] | None" = field(default=None, repr=False)
     """Entries of the stream that cannot be taken until the record is tracked again."""
+    joins: "GroupBlock | None" = field(default=None, repr=False)
+    """The block of the completion group that emitted the record."""
 
 
 @dataclass(slots=True)
@@ -287,6 +292,10 @@ class Pending:
     def revive(self, anchor: int) -> None:
         """Make a timed-out attempt pending again, because its tree is still pending."""
         self._tracked[anchor] = self._timed_out.pop(anchor)
+
+    def live(self, source_id: str) -> int:
+        """Return the number of open records with this source id."""
+        return self._live.get(source_id, 0)
 
     def settled(self) -> list[Entry]:
         """Return the entries that may be taken."""

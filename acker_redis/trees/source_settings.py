@@ -27,6 +27,7 @@ class SourceSettings:
     backoff: Backoff = field(default_factory=Backoff)
     timeout: float | None = None
     poll: float = 0.05
+    on_group: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_pending", "attempts"):

@@ -100,7 +100,7 @@ def test_roles_have_exactly_these_rights() -> None:
         beside[role] = acl.commands(role) - inside - acl.CONNECTING - {"EVAL", "EVALSHA"}
     looking = {"XRANGE", "XREVRANGE", "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"}
     assert beside["producer"] == set()
-    assert beside["source"] == looking - {"XRANGE"}
+    assert beside["source"] == looking - {"XRANGE"} | {"HSCAN", "EXPIRE", "PERSIST"}
     assert beside["rotator"] == {"SMEMBERS", "INFO"}
     assert beside["viewer"] == looking | {"SMEMBERS"}
     assert not acl.commands("producer") & {"XDEL", "XRANGE", "XREAD", "XLEN", "HSCAN", "SMEMBERS"}

@@ -3,9 +3,20 @@
 import asyncio
 from typing import Any
 
-from acker_redis import Acker, AckerConfig, Backoff, Batch, Bolt, Producer, Rotator, Source
+from acker_redis import (
+    Acker,
+    AckerConfig,
+    Backoff,
+    Batch,
+    Bolt,
+    GroupResult,
+    Producer,
+    Rotator,
+    Source,
+)
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.batching.sent import Part
+from acker_redis.flows.groups import read_groups, read_members
 from acker_redis.flows.names import names
 from acker_redis.ops import acl
 from acker_redis.ops.reshard import reshard
@@ -69,6 +80,7 @@ def source(users: Users) -> None:
     with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
         live = _listen(acker.connection.client, users)
         acked: list[str] = []
+        groups: list[GroupResult] = []
         with Producer(acker, linger=0) as producer:
             bolt = Bolt(producer)
 
@@ -83,11 +95,16 @@ def source(users: Users) -> None:
                 send,
                 on_ack=lambda record: acked.append(record.source_id),
                 backoff=Backoff(first=0.01),
+                on_group=groups.append,
             ) as records:
-                records.emit("one", "once")
-                records.emit("two", "twice")
+                with records.group("both") as group:
+                    group.emit("one", "once")
+                    group.emit("two", "twice")
                 assert records.join(LIMIT)
+                with records.group("both"):
+                    pass  # reads the reported group
         assert {"one", "two"} <= set(acked)
+        assert [each.acked for each in groups] == [2]
         if live:
             heard = [live.get_message(timeout=LIMIT) for _ in range(2)]
             assert {m["type"] for m in heard if m} == {"subscribe", "psubscribe"}
@@ -171,6 +188,9 @@ def view(users: Users) -> None:
         assert acker.page().next is None
         assert acker.find("one").complete
         assert acker.oldest() is None
+        (group,) = acker.connection.drive(read_groups(acker.flows))
+        members = acker.connection.drive(read_members(acker.flows, SOURCE, group.name, 1))
+        assert members.acked == 2
         live = _listen(acker.connection.client, users)
         if live:
             live.close()

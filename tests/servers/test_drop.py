@@ -191,7 +191,7 @@ def test_drop_killed_repeatedly_completes(
     deaths = 0
     while deaths < 100:
         with monkeypatch.context() as patched:
-            killing(acker, patched, 7)
+            killing(acker, patched, 9)
             try:
                 acker.drop()
             except Killed:

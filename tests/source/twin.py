@@ -9,6 +9,7 @@ from typing import Any
 
 from acker_redis import OpenTree
 from acker_redis.aio import AsyncAcker, AsyncSource
+from acker_redis.aio.group import AsyncGroup
 from acker_redis.trees.pending import Record, Verdict
 from tests.waiting import LIMIT
 
@@ -64,7 +65,7 @@ class Twin:
     def __init__(
         self, loop: Loop, acker: AsyncAcker, name: str, send: Any = None, **options: Any
     ) -> None:
-        for option in ("on_ack", "on_fail", "dead_letter", "reload"):
+        for option in ("on_ack", "on_fail", "dead_letter", "reload", "on_group"):
             options[option] = coroutine_function(options.get(option))
         self._loop = loop
         self.acker = acker
@@ -125,9 +126,20 @@ class Twin:
         else:
             self._loop.call(self._leave(tracking, None))
 
-    async def _enter(self, tracking: Any) -> OpenTree:
-        tree: OpenTree = await tracking.__aenter__()
-        return tree
+    @contextlib.contextmanager
+    def group(self, name: str) -> Iterator["TwinGroup"]:
+        opening = self.source.group(name)
+        group = TwinGroup(self._loop, self._loop.call(self._enter(opening)))
+        try:
+            yield group
+        except BaseException as error:
+            if not self._loop.call(self._leave(opening, error)):
+                raise
+        else:
+            self._loop.call(self._leave(opening, None))
+
+    async def _enter(self, block: Any) -> Any:
+        return await block.__aenter__()
 
     async def _leave(self, tracking: Any, error: BaseException | None) -> Any:
         return await tracking.__aexit__(type(error) if error else None, error, None)
@@ -142,3 +154,13 @@ class Twin:
 def called(record: Record) -> tuple[str, Any]:
     """Return the id and the value of a record."""
     return record.source_id, record.value
+
+
+class TwinGroup:
+    """An AsyncGroup with the interface of a Group."""
+
+    def __init__(self, loop: Loop, group: AsyncGroup) -> None:
+        self._loop, self._group = loop, group
+
+    def emit(self, *args: Any, **options: Any) -> Any:
+        return self._loop.call(self._group.emit(*args, **options))

@@ -58,11 +58,13 @@ if TYPE_CHECKING:
     from acker_redis.protocol.tree import BlockState, TreeState
     from acker_redis.rotator.rotator import Rotator
     from acker_redis.sync.bolt import Bolt, Handle
+    from acker_redis.sync.bolt_batch import BatchHandle
     from acker_redis.sync.client import Acker
     from acker_redis.sync.outcomes import Outcomes
     from acker_redis.sync.producer import Producer
     from acker_redis.sync.source import Source
     from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
+    from acker_redis.trees.group import GroupResult
     from acker_redis.trees.message_id import MessageId
     from acker_redis.trees.pending import Backoff, Record, Verdict
     from acker_redis.trees.processing import OpenTree, Processing, emit
@@ -76,6 +78,7 @@ __all__ = [
     "BacklogError",
     "Backoff",
     "Batch",
+    "BatchHandle",
     "BlockEntry",
     "BlockOutcome",
     "BlockState",
@@ -96,6 +99,7 @@ __all__ = [
     "FenceFullError",
     "Found",
     "Frontier",
+    "GroupResult",
     "Handle",
     "HighWaterError",
     "IdMaker",
@@ -149,6 +153,7 @@ _MODULES = {
     "BacklogError": "errors",
     "Backoff": "trees.pending",
     "Batch": "batching.batch",
+    "BatchHandle": "sync.bolt_batch",
     "BlockEntry": "flows.browse",
     "BlockOutcome": "protocol.outcome",
     "BlockState": "protocol.tree",
@@ -167,6 +172,7 @@ _MODULES = {
     "FenceFullError": "errors",
     "Found": "flows.browse",
     "Frontier": "trees.frontier",
+    "GroupResult": "trees.group",
     "Handle": "sync.bolt",
     "HighWaterError": "errors",
     "InvalidBatchError": "errors",

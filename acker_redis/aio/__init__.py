@@ -5,6 +5,7 @@ It may import ``transport`` and the wings below, and never ``sync``. Begin with 
 """
 
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle
+from acker_redis.aio.bolt_batch import AsyncBatchHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.outcomes import AsyncOutcomes
 from acker_redis.aio.producer import AsyncProducer
@@ -12,6 +13,7 @@ from acker_redis.aio.source import AsyncSource
 
 __all__ = [
     "AsyncAcker",
+    "AsyncBatchHandle",
     "AsyncBolt",
     "AsyncHandle",
     "AsyncOutcomes",

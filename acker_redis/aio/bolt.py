@@ -3,16 +3,20 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from acker_redis.aio.bolt_batch import AsyncBatchHandle
 from acker_redis.aio.client import AsyncAcker
-from acker_redis.errors import ClosedError
-from acker_redis.kinds import check_sink
+from acker_redis.errors import ClosedError, ConfigError
+from acker_redis.kinds import NUMPY_IS_MISSING, check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing, emit_from
+
+if TYPE_CHECKING:
+    from acker_redis.trees.processing_batch import Given
 
 
 class AsyncSink(Protocol):
@@ -79,6 +83,25 @@ class AsyncBolt:
 
         """
         return AsyncHandle(Processing(*inputs, ids=self._ids), self._sink, self._acker)
+
+    def process_batch(self, ids: "Iterable[Given]") -> AsyncBatchHandle:
+        """Begin to process a batch of messages, each on its own; return a handle.
+
+        Use it with ``async with``. See :meth:`acker_redis.sync.bolt.Bolt.process_batch`, also for
+        errors.
+
+        Args:
+            ids: The ids of the messages.
+
+        """
+        acker = getattr(self._sink, "acker", None)
+        if not isinstance(acker, AsyncAcker):
+            raise ConfigError("process_batch() needs an AsyncBolt whose sink is an AsyncProducer")
+        try:
+            from acker_redis.trees.processing_batch import ProcessingBatch
+        except ModuleNotFoundError:
+            raise ConfigError(NUMPY_IS_MISSING) from None
+        return AsyncBatchHandle(ProcessingBatch(ids, ids=self._ids), acker)
 
     def _ids(self) -> IdMaker:
         return self._acker.flows.ids if self._acker else self._given

@@ -13,16 +13,20 @@ This module only sends rows: :mod:`acker_redis.trees.processing` computes them. 
 from collections.abc import Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from acker_redis.errors import ClosedError
-from acker_redis.kinds import check_sink
+from acker_redis.errors import ClosedError, ConfigError
+from acker_redis.kinds import NUMPY_IS_MISSING, check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
+from acker_redis.sync.bolt_batch import BatchHandle
 from acker_redis.sync.client import Acker
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Ids, Processing, emit_from
+
+if TYPE_CHECKING:
+    from acker_redis.trees.processing_batch import Given
 
 
 class Sink(Protocol):
@@ -88,6 +92,42 @@ class Bolt:
 
         """
         return Handle(Processing(*inputs, ids=self._ids), self._sink)
+
+    def process_batch(self, ids: "Iterable[Given]") -> "BatchHandle":
+        """Begin to process a batch of messages, each on its own; return a handle for ``with``.
+
+        For consumers that poll batches: the same as ``process()`` for each message, in columns of
+        numpy, which cost a tenth as much.
+
+        Args:
+            ids: The ids of the messages: header values as text or bytes, or MessageIds. '' and None
+                stand for an unanchored message.
+
+        Raises:
+            ConfigError: numpy is not installed, or the sink is no :class:`Producer`.
+            InvalidBatchError: A value is no message id; the error says at which position.
+
+        Examples:
+            >>> from acker_redis import AckerConfig, Producer
+            >>> from acker_redis.embedded import EmbeddedRedis
+            >>> with EmbeddedRedis() as server, Acker.from_url(server.url, "orders") as acker:
+            ...     _ = acker.create(AckerConfig())
+            ...     with Producer(acker) as producer:
+            ...         with Bolt(producer).process_batch(["7:40", b"8:41", "9:42"]) as batch:
+            ...             children = batch.emit([1, 1, 0])  # send messages with children.texts
+            ...             batch.fail(2, "no such address")
+            >>> len(children)
+            2
+
+        """
+        acker = getattr(self._sink, "acker", None)
+        if not isinstance(acker, Acker):
+            raise ConfigError("process_batch() needs a Bolt whose sink is a Producer")
+        try:
+            from acker_redis.trees.processing_batch import ProcessingBatch
+        except ModuleNotFoundError:
+            raise ConfigError(NUMPY_IS_MISSING) from None
+        return BatchHandle(ProcessingBatch(ids, ids=self._ids), acker)
 
     def emit(self, *handles: "Handle", key: str | None = None, edge: str = "") -> MessageId:
         """Return the id of a message that several handles caused (a window).

@@ -563,6 +563,17 @@ def in_bulk() -> Callable[[int], list[int]]:
     return draw
 
 
+def child_edge(given: MessageId, key: str, maker: IdMaker) -> int:
+    """Return the derived id, without a code, of the child of one message: see ``key`` above.
+
+    Raises:
+        ConfigError: The salt of the namespace is unknown.
+
+    """
+    (edge,), _ = _child([given], key, maker)
+    return edge
+
+
 def _derived(inputs: Sequence[MessageId], key: str, attempt: int, maker: IdMaker) -> list[int]:
     """Return an edge for each input, derived from all inputs and the key, without a code.
 

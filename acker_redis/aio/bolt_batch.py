@@ -1,0 +1,118 @@
+"""A handle for a batch of messages, for asyncio: see :mod:`acker_redis.sync.bolt_batch`."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.batching.column_batch import ColumnBatch
+from acker_redis.errors import ClosedError
+from acker_redis.protocol.texts import words
+
+if TYPE_CHECKING:
+    from acker_redis.trees.processing_batch import Children, ProcessingBatch, Settled
+
+
+class AsyncBatchHandle:
+    """A batch of messages in process; from :meth:`AsyncBolt.process_batch`.
+
+    The asyncio twin of :class:`acker_redis.sync.bolt_batch.BatchHandle`. In an ``async with`` block
+    the batch is settled at the end: messages that were not failed are acked. When the block has
+    ended, Redis has the rows. An exception fails all messages, and propagates.
+
+    Examples:
+        >>> async def process():
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         async with AsyncProducer(acker) as producer:
+        ...             async with AsyncBolt(producer).process_batch(["7:40", "8:41"]) as batch:
+        ...                 return batch.emit([1, 0]).parents.tolist()
+        >>> asyncio.run(process())
+        [0]
+
+    """
+
+    __slots__ = ("_acker", "_columns", "processing")
+
+    def __init__(self, processing: "ProcessingBatch", acker: AsyncAcker) -> None:
+        self.processing = processing
+        """The state of the batch; it computes the rows and sends none."""
+        self._acker = acker
+        self._columns: ColumnBatch | None = None
+        """The rows: a retry must send the same object."""
+
+    def __len__(self) -> int:
+        return len(self.processing)
+
+    def emit(
+        self, counts: int | Sequence[int] | Any = 1, *, key: str | None = None, edge: str = ""
+    ) -> "Children":
+        """Return the ids of new messages. Send exactly one message with each.
+
+        Args:
+            counts: The number of new messages that each message has caused: one number for all, or
+                a column with one for each.
+            key: Makes the ids deterministic: a retry of the same messages gets the same ids. A
+                message has at most one child of each key.
+            edge: The name of the edge that the messages travel on.
+
+        Raises:
+            ClosedError: The batch is settled, or this process is a fork of the one that began it.
+            InvalidBatchError: ``counts`` has another length or a negative number, the key was used
+                before, or ``counts`` is above 1 with a key. Nothing is emitted then.
+
+        """
+        return self.processing.emit(counts, key=key, edge=edge)
+
+    def fail(self, position: int, why: str | BaseException = "") -> None:
+        """Fail one message of the batch: its trees are nacked when the batch is settled.
+
+        Args:
+            position: The position of the message in the batch.
+            why: The reason, as text or exception; cut to 255 bytes.
+
+        Raises:
+            ClosedError: The batch is settled.
+            InvalidBatchError: There is no such position.
+
+        """
+        self.processing.fail(position, why)
+
+    async def ack(self) -> None:
+        """Settle the batch, and wait until Redis has its rows. Emit all children before.
+
+        After an error call it again: the same rows are sent, and none counts twice.
+
+        Raises:
+            ClosedError: This process is a fork of the one that began the batch.
+            AckerError: Redis does not take the rows; see :meth:`AsyncAcker.apply`.
+
+        """
+        await self._apply(self.processing.acked())
+
+    async def __aenter__(self) -> Self:
+        if not self.processing.open:
+            raise ClosedError("this batch was settled before and cannot be processed again")
+        # Without an answer the ids have no code, and key= is refused; all else works.
+        await self._acker.fresh_ids()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.ack()
+        elif self.processing.open:
+            try:
+                await self._apply(self.processing.failed(error))
+            except Exception as unsent:
+                with suppress(Exception):  # some exceptions refuse notes
+                    error.add_note(f"its trees cannot be failed and will expire: {words(unsent)}")
+
+    async def _apply(self, settled: "Settled") -> None:
+        if self._columns is None:
+            self._columns = ColumnBatch(*settled)
+        await self._acker.apply(self._columns)

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.kafka_messages.work import with_id
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.spark import anchors_of, from_headers, to_headers
 from acker_redis.spark.names import Names, need_ids
@@ -84,6 +85,21 @@ VALID: list[Headers | None] = [
     [("acker-tuple", b"%d:%d" % (TUPLE_MAX - 1, TUPLE_MAX))],
     [("acker-tuple", b"0000000000000000007:40")],
 ]
+
+
+def test_spark_and_the_kafka_producer_read_and_write_the_same_headers(spark: SparkSession) -> None:
+    ids = MessageId({7: 40, 3: 41})
+    given = [("trace", b"x"), ("Acker-Tuple", b"1:2")]
+    written: Any = with_id(list(given), ids)
+    (read,) = with_headers(spark, [written]).select(from_headers()).collect()
+    assert dict(map(tuple, read["anchors"])) == dict(ids)
+    df = with_headers(spark, [given])
+    both = anchors_of(
+        (F.lit(7).cast("bigint"), F.lit(40).cast("bigint")),
+        (F.lit(3).cast("bigint"), F.lit(41).cast("bigint")),
+    )
+    (row,) = df.select(to_headers("headers", anchors=both)).collect()
+    assert pairs(row["headers"]) == written
 
 
 def test_headers_are_read_as_by_a_message_id(spark: SparkSession) -> None:

@@ -1,0 +1,385 @@
+"""A Kafka consumer for asyncio that acks what it has processed, and commits no offset above that.
+
+The order of events is that of :mod:`acker_redis.integrations.kafka.consumer`. All of it runs in one
+event loop. Handlers of different messages may run side by side.
+"""
+
+import asyncio
+import inspect
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+
+from acker_redis.aio.bolt import AsyncHandle
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.aio.producer import AsyncProducer
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.integrations.aiokafka.producer import current
+from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
+from acker_redis.integrations.kafka_messages.work import Work
+from acker_redis.kinds import check_is
+from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing
+
+log = logging.getLogger(__name__)
+
+SETTLE = 0.01
+"""Seconds between two looks for delivered messages while no message arrives."""
+IDLE = 0.1
+"""Seconds that run() waits for messages, and after which it notices a signal."""
+FLUSH = 10.0
+"""Seconds for which a revoked partition, or stop(), waits for handlers and deliveries."""
+
+Handler = Callable[[Any], Awaitable[object]]
+OnFailure = Callable[[Any, BaseException], object]
+
+
+class _Listener(ConsumerRebalanceListener):
+    """Tells the consumer, and then the application, which partitions come and go."""
+
+    def __init__(self, consumer: "TrackedAsyncConsumer", theirs: Any) -> None:
+        self._consumer = consumer
+        self._theirs = theirs
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._consumer._assigned.assign(assigned)
+        if self._theirs:
+            await _result(self._theirs.on_partitions_assigned(assigned))
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._consumer._give_away(revoked)
+        if self._theirs:
+            await _result(self._theirs.on_partitions_revoked(revoked))
+
+
+class TrackedAsyncConsumer(AIOKafkaConsumer):
+    """A consumer of aiokafka that tracks what its handler does.
+
+    The asyncio twin of :class:`acker_redis.integrations.kafka.TrackedConsumer`: what it says about
+    failures, messages without a header and rebalances holds here, too. :meth:`run` calls a
+    coroutine function for each message, one after the other. A program with its own loop calls
+    :meth:`handle` and :meth:`commit`, and may handle several messages side by side:
+    ``asyncio.gather(*(consumer.handle(each, price) for each in messages))``.
+
+    Args:
+        acker: The client of the namespace.
+        *topics: The topics to subscribe to.
+        on_failure: ``on_failure(message, error)`` is called for each message that failed, for
+            example to send it to a dead-letter topic; it may be a coroutine function. What it sends
+            is not tracked, but the offset waits for its delivery. If it raises, or Kafka refuses
+            what it has sent, the exception ends :meth:`run`.
+        **config: The arguments of :class:`aiokafka.AIOKafkaConsumer`. ``enable_auto_commit`` is
+            False.
+
+    Raises:
+        ConfigError: ``enable_auto_commit`` is on, which would commit messages in process; or there
+            is no ``group_id``.
+
+    Examples:
+        >>> from acker_redis.integrations.aiokafka import TrackedAsyncConsumer
+        >>> async def main(servers):
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         consumer = TrackedAsyncConsumer(
+        ...             acker, "orders", bootstrap_servers=servers, group_id="pricing"
+        ...         )
+        ...         async with consumer:
+        ...             await consumer.run(price)
+
+    """
+
+    def __init__(
+        self, acker: AsyncAcker, *topics: str, on_failure: OnFailure | None = None, **config: Any
+    ) -> None:
+        check_is(acker, AsyncAcker, "a TrackedAsyncConsumer")
+        check_auto_commit(config, "enable_auto_commit", "TrackedAsyncConsumer")
+        if not config.get("group_id"):
+            raise ConfigError("group_id is missing: without a group no offset can be committed")
+        super().__init__(**{**config, "enable_auto_commit": False})
+        self.acker = acker
+        self._sink = AsyncProducer(acker)
+        self._on_failure = on_failure
+        self._assigned = Partitions()
+        self._done: deque[Work] = deque()
+        self._in_process: set[Work] = set()
+        """Messages whose handlers were called, and which are not settled."""
+        self._finish = asyncio.Event()
+        self._left = False
+        if topics:
+            self.subscribe(topics)
+
+    @property
+    def current(self) -> AsyncHandle:
+        """The handle of the message in process, for ``reset_timeout()``.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        work = current.get()
+        if work is None:
+            raise ConfigError("current is the message in process: use it in a handler")
+        return AsyncHandle(work.processing, self._sink)
+
+    def subscribe(
+        self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None
+    ) -> None:
+        """Subscribe to topics, as aiokafka does.
+
+        The listener is told of revoked partitions after their offsets were committed.
+        """
+        super().subscribe(topics, pattern, _Listener(self, listener))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Assign partitions without a group's rebalance, as aiokafka does."""
+        chosen = list(partitions)
+        super().assign(chosen)
+        self._assigned.forget()
+        self._assigned.assign(chosen)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at an offset, as aiokafka does. The next commit may go back, too."""
+        super().seek(partition, offset)
+        self._assigned.seek(partition)
+
+    async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
+        """Process messages until :meth:`finish`, SIGTERM or SIGINT; then commit and stop.
+
+        In the main thread it handles the first of these signals: the handler that runs returns, and
+        messages that were read and not handled stay uncommitted. A second signal acts as before.
+        A cancelled handler leaves its message open: Kafka delivers it again.
+
+        Args:
+            handler: A coroutine function, called with each message. It may send with a
+                :class:`TrackedAsyncProducer`.
+            batch: Maximum number of messages that are read at once.
+            commit_every: Seconds between two commits.
+
+        Raises:
+            KafkaError: An error of Kafka.
+            AckerError: Redis takes no more rows, such as BufferFullError.
+            Exception: What ``on_failure`` raises, or the failure of a message without a
+                header: see :class:`acker_redis.integrations.kafka.TrackedConsumer`.
+
+        """
+        try:
+            with self._until_signal():
+                await self._read(handler, batch, commit_every)
+        finally:
+            await self.stop()
+
+    async def handle(
+        self, message: Any, handler: Callable[..., Awaitable[object]], *args: Any
+    ) -> None:
+        """Await ``handler(message, *args)``; the message is acked or failed as soon as it may be.
+
+        An Exception of the handler fails the message, and is not raised. Hand over the messages of
+        a partition in their order. Several may be handled side by side. A message that was read and
+        is not handed over counts as processed when a later one of its partition is.
+
+        Raises:
+            ConfigError: A later message of the partition was handed over before.
+            BaseException: What the handler raises that is no Exception: the message stays open, and
+                is delivered again.
+
+        """
+        work = self._begin(message)
+        if work is None:
+            return
+        token = current.set(work)
+        try:
+            await self.acker.fresh_ids()
+            if work.error is None:
+                await handler(message, *args)
+        except Exception as raised:
+            work.returned(raised)
+        except BaseException:
+            self._in_process.discard(work)  # its offset stays incomplete
+            raise
+        else:
+            work.returned()
+        finally:
+            current.reset(token)
+        await self._settle()
+
+    async def commit(self, offsets: object = None) -> None:
+        """Commit the offsets below which every message is processed and acked, and no others.
+
+        Raises:
+            ConfigError: ``offsets`` is given, which could skip messages in process.
+            KafkaError: Kafka refuses the offsets; a later call commits them.
+
+        """
+        if offsets is not None:
+            raise ConfigError("commit() of a TrackedAsyncConsumer takes no offsets")
+        await self._settle()
+        moved = self._assigned.moved()
+        if not moved:
+            return
+        try:
+            await self._sink.flush()
+        except AckerError as error:
+            # Their trees expire, so their sources are told. They need no second delivery.
+            log.warning("some acks were given up: %s", error)
+        # Meanwhile a rebalance may have taken partitions away.
+        moved = [each for each in moved if self._assigned.has(each)]
+        if moved:
+            await super().commit({TopicPartition(*each.place): each.position for each in moved})
+            for each in moved:
+                self._assigned.committed(each.place, each.position)
+
+    def finish(self) -> None:
+        """End :meth:`run` when the handler that runs has returned."""
+        self._finish.set()
+
+    async def stop(self) -> None:
+        """Wait for handlers and deliveries, up to 10 seconds, commit, and leave the group."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            await self._flush()
+            await self.commit()
+        except KafkaError as error:
+            log.warning("messages will be delivered again: %s", error)
+        finally:
+            try:
+                await super().stop()
+            finally:
+                await self._sink.close()
+
+    async def _read(self, handler: Handler, batch: int, commit_every: float) -> None:
+        due = time.monotonic() + commit_every
+        while not self._finish.is_set():
+            wait = round(1000 * (SETTLE if self._in_process else IDLE))
+            found = await self.getmany(timeout_ms=wait, max_records=batch)
+            for message in (each for messages in found.values() for each in messages):
+                if self._finish.is_set():
+                    break
+                await self.handle(message, handler)
+            await self._settle()
+            if (now := time.monotonic()) >= due:
+                due = now + commit_every
+                try:
+                    await self.commit()
+                except KafkaError as error:
+                    log.warning("offsets are not committed, the next commit follows: %s", error)
+
+    def _begin(self, message: Any) -> Work | None:
+        """Return the work of a message; None if its partition is no longer assigned."""
+        frontier = self._assigned.read(message.topic, message.partition, message.offset)
+        if frontier is None:
+            return None
+        wrong: Exception | None = None
+        try:
+            ids = MessageId.from_headers(message.headers)
+        except InvalidBatchError as error:
+            ids, wrong = MessageId(), error
+        work = Work(message, Processing(ids, ids=self._ids), frontier, self._done, set())
+        work.error = wrong
+        self._in_process.add(work)
+        return work
+
+    def _ids(self) -> IdMaker:
+        return self.acker.flows.ids
+
+    async def _settle(self) -> None:
+        """Ack, fail and complete what can be settled."""
+        while self._done:
+            work = self._done.popleft()
+            try:
+                if work.error is not None:
+                    await self._fail(work, work.error)
+                    continue
+                if not work.failed:
+                    await self._add(work, work.processing.acked())
+            except BaseException:
+                self._in_process.discard(work)
+                raise
+            work.frontier.complete(work.message.offset)
+            self._in_process.discard(work)
+
+    async def _add(self, work: Work, rows: list[Any]) -> None:
+        try:
+            await self._sink.add(rows)
+        except BaseException:
+            # Without the row the offset stays incomplete. A later call tries again.
+            work.processing.reopen()
+            self._done.appendleft(work)
+            raise
+
+    async def _fail(self, work: Work, error: BaseException) -> None:
+        if work.failed:
+            raise error  # also on_failure could not get rid of it
+        message = work.message
+        log.warning(
+            "%s [%d] at offset %d failed: %r", message.topic, message.partition, message.offset,
+            error,
+        )  # fmt: skip
+        (ids,) = work.processing.inputs
+        await self._add(work, work.processing.failed(error))
+        if self._on_failure is None and not ids:
+            raise error
+        work.reopened()
+        if self._on_failure:
+            token = current.set(work)
+            try:
+                await _result(self._on_failure(message, error))
+            finally:
+                current.reset(token)
+        work.returned()
+
+    async def _flush(self) -> None:
+        end = time.monotonic() + FLUSH
+        while True:
+            await self._settle()
+            if not self._in_process or time.monotonic() >= end:
+                return
+            await asyncio.sleep(SETTLE)
+
+    async def _give_away(self, revoked: Iterable[Any]) -> None:
+        try:
+            if revoked:
+                await self._flush()
+                await self.commit()
+        except (KafkaError, AckerError) as error:
+            log.warning("messages will be delivered again: %s", error)
+        finally:
+            self._assigned.forget(revoked)
+
+    @contextmanager
+    def _until_signal(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[int, Any] = {}
+
+        def restore() -> None:
+            while before:
+                signal.signal(*before.popitem())
+
+        loop = asyncio.get_running_loop()
+
+        def on_signal(*_: object) -> None:
+            restore()
+            loop.call_soon_threadsafe(self._finish.set)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, on_signal)
+        try:
+            yield
+        finally:
+            restore()
+
+
+async def _result(found: Any) -> Any:
+    """Return what a plain function or a coroutine function has returned."""
+    return await found if inspect.isawaitable(found) else found

@@ -1,0 +1,135 @@
+"""A Celery task in process, and the messages that are published meanwhile. No I/O.
+
+**Children.** Each message that is published while a task runs is its child: what the task itself
+publishes, a retry, the next task of a chain, the tasks of a group, a link. Celery publishes all of
+them before it reports the end of the task, and the row of the task is sent after that.
+
+**Chords.** The worker whose task finishes a header publishes the body. If that worker dies, or the
+counter of the chord is wrong, the body is never published although the whole header is acked. So
+the publisher of a chord draws one more id, the *promise* of the body, and adds it to its own row.
+The promise travels in the options of the body with each task of the header. The task during which
+the body is published keeps the promise: its row contains it, besides the ids of the messages that
+the body consists of. A body that is not published leaves the promise in the checksum, and the
+tree expires. If two tasks keep one promise, the two cancel, and the tree expires, too.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from acker_redis.errors import ClosedError, InvalidBatchError
+from acker_redis.integrations.celery import signatures
+from acker_redis.protocol.rows import Row
+from acker_redis.trees.message_id import HEADER, MessageId
+from acker_redis.trees.processing import Processing
+
+log = logging.getLogger(__name__)
+
+PROMISE = "acker-chord"
+"""The header of a chord's body that has the promise. It is not sent with the body's messages."""
+UNLOCK = "celery.chord_unlock"
+"""The task that publishes a chord's body, with result backends that cannot count."""
+
+
+class Work:
+    """One task that runs, or one record that is being published.
+
+    Args:
+        processing: The message of the task.
+        owner: The tracker of its app.
+        edge_of: Returns the edge of the messages of a task, by its name.
+        task_id: Celery's id of the task; '' for a record.
+        only: The id of the only message that may be published: the first message of a record.
+
+    """
+
+    __slots__ = (
+        "_edge_of", "_kept", "_only", "_promised", "ended", "error", "owner", "processing",
+        "published", "retried", "task_id", "token",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        processing: Processing,
+        owner: object,
+        edge_of: Callable[[str], str],
+        task_id: str = "",
+        only: MessageId | None = None,
+    ) -> None:
+        self.processing = processing
+        self.owner = owner
+        self.task_id = task_id
+        self.token: Any = None
+        """What resets the context variable."""
+        self.ended = False
+        """Whether Celery has reported the success of the task, or its retry was published."""
+        self.retried = False
+        """Whether a message with the id of the task was published: its retry."""
+        self.error: BaseException | str | None = None
+        """Why the message must fail."""
+        self.published = 0
+        """Messages that were published, each with a separate id."""
+        self._edge_of = edge_of
+        self._only = only
+        self._promised: dict[str, str] = {}
+        """The promise of each chord's body, by an id of the body."""
+        self._kept: dict[str, MessageId] = {}
+
+    def publish(self, name: str, headers: dict[str, Any], body: Any) -> None:
+        """Set the id of a message that is published next, and the promises that it carries.
+
+        Celery publishes a message also if this call raises. Then the message has no id, and the
+        work has the error: it fails.
+        """
+        promise = headers.pop(PROMISE, None)
+        headers.pop(HEADER, None)  # a retry has the headers of its task
+        try:
+            if promise:
+                self._keep(promise)
+            chords = signatures.unlocked if name == UNLOCK else signatures.bodies
+            self._promise(chords(body))
+            ids = self._next(name)
+        except BaseException as error:
+            self.error = self.error or error
+            raise
+        self.published += 1
+        self.retried = self.retried or headers.get("id") == self.task_id
+        headers |= ids.to_headers()
+
+    def acked(self) -> list[Row]:
+        """Return the rows of a task that has ended, with the promises it has kept."""
+        rows = self.processing.acked()
+        for promise in self._kept.values():
+            rows += Processing(promise).acked()
+        return rows
+
+    def _next(self, name: str) -> MessageId:
+        if self._only is None:
+            return self.processing.emit(edge=self._edge_of(name))
+        if self.published:
+            raise ClosedError(
+                "a record with edges=1 published several messages: emit it with edges=None"
+            )
+        return self._only
+
+    def _keep(self, promise: str) -> None:
+        if self._only is not None:
+            raise ClosedError("the body of a chord is published outside of its header")
+        self._kept.setdefault(promise, MessageId.parse(promise))
+
+    def _promise(self, bodies: Iterator[signatures.Body]) -> None:
+        for body in bodies:
+            headers = body["options"].get("headers") or {}
+            before = headers.get(PROMISE)
+            # A body that is a chord itself hands its options on to its own body. That copy of a
+            # promise is kept by now: the inner body needs another one.
+            if before and before not in self._kept:
+                continue
+            key = signatures.key_of(body)
+            if key is None:
+                raise InvalidBatchError("the body of a chord has no task id")
+            if key not in self._promised:
+                if self._only is not None:
+                    raise ClosedError("emit a record that is part of a chord with edges=None")
+                self._promised[key] = str(self.processing.emit(edge=self._edge_of(body["task"])))
+            body["options"]["headers"] = {**headers, PROMISE: self._promised[key]}

@@ -1,0 +1,168 @@
+"""An ASGI middleware that acks a request when it is processed, and fails it otherwise.
+
+**Order of events**: the id is read from the header; the application runs, and sends its response
+and what follows it, such as Starlette's background tasks; then the row goes into the buffer of the
+producer. A process that dies before the row is sent leaves a tree that expires.
+
+**A second delivery**, by a proxy that retries, has the same id. Two rows with one id cancel each
+other, so the tree expires: a replay, and no false ack.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from acker_redis.aio.bolt import AsyncHandle
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.aio.producer import AsyncProducer
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.integrations.http.work import TRACKED, Work, current
+from acker_redis.kinds import check_is
+from acker_redis.protocol.texts import clipped, words
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing
+
+log = logging.getLogger(__name__)
+
+LINGER = 0.05
+"""Seconds that a row waits for others: a batch for each request would cost a tenth of a request."""
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_MARK = (TRACKED.encode(), b"yes")
+
+
+class TrackedRequests:
+    """An ASGI middleware that acks or fails the requests that have an id.
+
+    It works with FastAPI, Starlette, and other ASGI frameworks. A request with the header
+    ``acker-tuple`` is acked when the application has returned, its background tasks included. It
+    fails if the application raises, with the words of the exception; if the client disconnects and
+    the application is cancelled; and if the status of the response is an error. Requests without
+    the header pass through. A malformed header is answered with status 400.
+
+    Requests that the application sends with a :class:`TrackedAsyncTransport` or a
+    :class:`TrackedTransport` are children. It must await their responses before it returns.
+
+    The rows are sent in the background, and those that are left when the server sends the lifespan
+    event ``shutdown``. A server without lifespan events loses them, and their trees expire.
+
+    Args:
+        app: The application.
+        acker: The client of the namespace.
+        fails: Returns whether a response with this status fails the request; by default from 400.
+
+    Raises:
+        ConfigError: ``acker`` is no AsyncAcker.
+
+    Examples:
+        >>> from acker_redis.integrations.http import TrackedRequests
+        >>> async def app(scope, receive, send):
+        ...     await send({"type": "http.response.start", "status": 204})
+        ...     await send({"type": "http.response.body"})
+        >>> tracked = TrackedRequests(app, AsyncAcker.from_url(url, "orders"))
+
+    """
+
+    def __init__(
+        self, app: App, acker: AsyncAcker, *, fails: Callable[[int], bool] = lambda s: s >= 400
+    ) -> None:
+        check_is(acker, AsyncAcker, "TrackedRequests")
+        self.app = app
+        self.acker = acker
+        self._sink = AsyncProducer(acker, linger=LINGER)
+        self._fails = fails
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI defines it."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, self._closing(send))
+            return
+        ids = MessageId()
+        if scope["type"] == "http":
+            try:
+                ids = MessageId.from_headers(scope["headers"])
+            except InvalidBatchError as error:
+                await _refuse(send, str(error))
+                return
+        if ids:
+            await self._process(ids, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _process(self, ids: MessageId, scope: Message, receive: Receive, send: Send) -> None:
+        await self.acker.fresh_ids()
+        work = Work(Processing(ids, ids=lambda: self.acker.flows.ids), self._sink)
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), _MARK]}
+            await send(message)
+
+        token = current.set(work)
+        try:
+            await self.app(scope, receive, answer)
+            if not status or self._fails(status):
+                work.failed(_why(scope, status))
+        except BaseException as error:
+            work.failed(words(error))
+            raise
+        finally:
+            current.reset(token)
+            await self._settle(work)
+
+    async def _settle(self, work: Work) -> None:
+        try:
+            # A failure must not wait: the task may be cancelled.
+            await self._sink.add(work.rows(), wait=not work.error)
+        except AckerError as error:
+            log.warning("a request is neither acked nor failed, its tree expires: %s", error)
+
+    def _closing(self, send: Send) -> Send:
+        """Return a ``send`` that closes the producer when the application has shut down."""
+
+        async def sending(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown."):
+                try:
+                    await self._sink.close()
+                except AckerError as error:
+                    log.warning("rows had no reply when the server ended: %s", error)
+            await send(message)
+
+        return sending
+
+
+def current_handle() -> AsyncHandle:
+    """Return the handle of the request in process, for ``await .reset_timeout()`` or ``.fail()``.
+
+    Raises:
+        ConfigError: No request with an id is in process in this context.
+
+    """
+    work = current.get()
+    if work is None:
+        raise ConfigError("current_handle() is for the handler of a request with an id")
+    return AsyncHandle(work.processing, work.sink)
+
+
+def _why(scope: Message, status: int) -> str:
+    if not status:
+        return clipped(f"{scope['method']} {scope['path']}: no response")
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return clipped(f"{scope['method']} {scope['path']}: {status} {phrase}".rstrip())
+
+
+async def _refuse(send: Send, why: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 400, "headers": headers})
+    await send({"type": "http.response.body", "body": f"Bad request: {why}".encode()})

@@ -1,0 +1,10 @@
+"""Kafka: a consumer and a producer of ``confluent-kafka`` that track what they process.
+
+``pip install 'acker-redis[kafka]'``. ``consumer.py`` processes and commits, ``producer.py`` emits.
+``kafka_messages`` has the state of one message between the two.
+"""
+
+from acker_redis.integrations.kafka.consumer import TrackedConsumer
+from acker_redis.integrations.kafka.producer import TrackedProducer
+
+__all__ = ["TrackedConsumer", "TrackedProducer"]

@@ -1,0 +1,412 @@
+"""A Kafka consumer that acks what it has processed, and commits no offset above that.
+
+**Order of events** for each message: its children are emitted, then produced; the handler returns;
+Kafka reports the delivery of every child; the ack of the message is sent, and its offset is
+complete in the :class:`Frontier` of its partition. A commit first waits until Redis has the acks,
+then commits the positions that the frontiers had before the wait. So a crash at any moment leaves
+messages that Kafka delivers again, and none that is skipped.
+
+**What a second delivery does.** The tree of a message that was acked and not yet committed has two
+acks. If it is complete, the second is ignored. If not, the acks cancel each other, and the tree
+expires: a replay, and no false ack.
+
+**Threads.** One thread consumes, settles and commits. Handlers may produce in other threads.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.integrations.kafka.producer import current
+from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
+from acker_redis.integrations.kafka_messages.work import Work
+from acker_redis.kinds import check_is
+from acker_redis.protocol.rows import Row
+from acker_redis.sync.bolt import Handle
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing
+
+log = logging.getLogger(__name__)
+
+SETTLE = 0.01
+"""Seconds between two looks at delivery reports while handlers run."""
+IDLE = 0.1
+"""Seconds that run() waits for messages, and after which it notices a signal."""
+FLUSH = 10.0
+"""Seconds for which a revoked partition, or close(), waits for delivery reports."""
+
+Handler = Callable[[Any], object]
+OnFailure = Callable[[Any, BaseException], object]
+Rebalance = Callable[[Any, list[Any]], object]
+
+
+class TrackedConsumer(confluent_kafka.Consumer):
+    """A consumer of confluent-kafka that tracks what its handler does.
+
+    :meth:`run` calls a handler for each message, acks the message when the handler has returned,
+    and commits. A program with its own loop calls :meth:`handle` and :meth:`commit` instead. Either
+    way a message is processed at least once, and no offset is committed above one that is not.
+
+    **A message that fails** is one whose handler raised an Exception, or whose children Kafka
+    refused. Its tree fails with the exception's words, its source decides about a replay, and the
+    consumer continues. With ``on_failure`` the application is told, too. Its offset counts as
+    complete.
+
+    **Without a header** a message is processed and not tracked, and so are its children. If it
+    fails and there is no ``on_failure``, no source is told: the exception ends :meth:`run`, and the
+    offset stays. The same holds for a header that is no message id.
+
+    **Rebalance.** Before a partition is given away, the consumer waits up to 10 seconds for
+    delivery reports, and commits. Of partitions that were lost it commits nothing.
+
+    Args:
+        acker: The client of the namespace.
+        config: The configuration of the Kafka consumer. ``enable.auto.commit`` is off.
+        on_failure: ``on_failure(message, error)`` is called for each message that failed, for
+            example to produce it to a dead-letter topic. What it produces is not tracked, but the
+            offset waits for its delivery. If it raises, or Kafka refuses what it has produced,
+            the exception ends :meth:`run`.
+
+    Raises:
+        ConfigError: ``enable.auto.commit`` is on, which would commit messages in process.
+
+    Examples:
+        >>> from acker_redis.integrations.kafka import TrackedConsumer
+        >>> config = {"test.mock.num.brokers": 1, "group.id": "pricing"}
+        >>> consumer = TrackedConsumer(Acker.from_url(url, "orders"), config)
+        >>> consumer.subscribe(["orders"])
+        >>> threading.Timer(0.1, consumer.stop).start()
+        >>> consumer.run(lambda message: print(message.value()))
+
+    """
+
+    def __init__(
+        self, acker: Acker, config: dict[str, Any], *, on_failure: OnFailure | None = None
+    ) -> None:
+        check_is(acker, Acker, "a TrackedConsumer")
+        check_auto_commit(config, "enable.auto.commit", "TrackedConsumer")
+        self._told = config.get("on_commit")
+        own = {"enable.auto.commit": False, "on_commit": self._on_commit}
+        super().__init__({**config, **own})
+        self.acker = acker
+        self._ids = acker.fresh_ids
+        self._sink = Producer(acker)
+        self._on_failure = on_failure
+        self._partitions = Partitions()
+        self._done: deque[Work] = deque()
+        self._producers: set[confluent_kafka.Producer] = set()
+        self._open = 0
+        """Messages in process: their handlers were called, and they are not settled."""
+        self._stop = threading.Event()
+        self._closed = False
+
+    @property
+    def current(self) -> Handle:
+        """The handle of the message in process, for ``reset_timeout()``.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        work = current.get()
+        if work is None:
+            raise ConfigError("current is the message in process: use it in a handler")
+        return Handle(work.processing, self._sink)
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Rebalance | None = None,
+        on_revoke: Rebalance | None = None,
+        on_lost: Rebalance | None = None,
+    ) -> None:
+        """Subscribe to topics, as confluent-kafka does.
+
+        ``on_revoke`` is called after the offsets were committed.
+        """
+
+        def assigned(consumer: Any, partitions: list[Any]) -> None:
+            self._partitions.assign(_places(partitions))
+            if on_assign:
+                on_assign(consumer, partitions)
+
+        def revoked(consumer: Any, partitions: list[Any]) -> None:
+            self._flush_producers()
+            try:
+                self.commit(asynchronous=False)
+            except (KafkaException, AckerError) as error:
+                log.warning("messages will be delivered again: %s", error)
+            self._partitions.forget(_places(partitions))
+            if on_revoke:
+                on_revoke(consumer, partitions)
+
+        def lost(consumer: Any, partitions: list[Any]) -> None:
+            self._partitions.forget(_places(partitions))
+            if on_lost or on_revoke:
+                (on_lost or on_revoke)(consumer, partitions)  # type: ignore[misc]
+
+        super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign partitions without a group's rebalance, as confluent-kafka does."""
+        self._partitions.forget()
+        self._partitions.assign(_places(partitions))
+        super().assign(partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at an offset, as confluent-kafka does. The next commit may go back, too."""
+        super().seek(partition)
+        self._partitions.seek((partition.topic, partition.partition))
+
+    def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
+        """Process messages until :meth:`stop`, SIGTERM or SIGINT; then commit and close.
+
+        In the main thread it handles the first of these signals: the handler that runs returns, and
+        messages that were read and not handled stay uncommitted. A second signal acts as before.
+
+        Args:
+            handler: Called with each message. It may produce with a :class:`TrackedProducer`.
+            batch: Maximum number of messages that are read at once.
+            commit_every: Seconds between two commits.
+
+        Raises:
+            KafkaException: A fatal error of Kafka.
+            AckerError: Redis takes no more rows, such as BufferFullError.
+            Exception: What ``on_failure`` raises, or the failure of a message without a
+                header: see the class.
+
+        """
+        try:
+            with self._until_signal():
+                self._loop(handler, batch, commit_every)
+        finally:
+            self.close()
+
+    def handle(self, message: Any, handler: Callable[..., object], *args: Any) -> None:
+        """Call ``handler(message, *args)``; the message is acked or failed as soon as it may be.
+
+        An Exception of the handler fails the message, and is not raised. Errors that Kafka reports
+        as a message are logged.
+
+        Raises:
+            ConfigError: A later message of the partition was handled before.
+            KafkaException: The message is a fatal error.
+            BaseException: What the handler raises that is no Exception: the message stays open, and
+                is delivered again.
+
+        """
+        if error := message.error():
+            _check(error)
+            return
+        work = self._begin(message)
+        if work is None:
+            return
+        token = current.set(work)
+        try:
+            if work.error is None:
+                handler(message, *args)
+        except Exception as raised:
+            work.returned(raised)
+        else:
+            work.returned()
+        finally:
+            current.reset(token)
+
+    def commit(self, *args: Any, asynchronous: bool = True, **kwargs: Any) -> Any:
+        """Commit the offsets below which every message is processed and acked, and no others.
+
+        Raises:
+            ConfigError: ``message`` or ``offsets`` is given, which could skip messages in process.
+            KafkaException: Kafka refuses the offsets; a later call commits them.
+
+        """
+        if args or any(value is not None for value in kwargs.values()):
+            raise ConfigError("commit() of a TrackedConsumer takes neither message nor offsets")
+        self._settle()
+        moved = self._partitions.moved()
+        if not moved:
+            return None if asynchronous else []
+        try:
+            self._sink.flush()
+        except AckerError as error:
+            # Their trees expire, so their sources are told. They need no second delivery.
+            log.warning("some acks were given up: %s", error)
+        offsets = [TopicPartition(*each.place, each.position) for each in moved]
+        if asynchronous:
+            # Kafka may still refuse them: they are committed when it says so.
+            return super().commit(offsets=offsets, asynchronous=True)
+        answers = super().commit(offsets=offsets, asynchronous=False)
+        if wrong := self._committed(answers):
+            raise KafkaException(wrong)
+        return answers
+
+    def stop(self) -> None:
+        """End :meth:`run` when the handler that runs has returned. Any thread may call it."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Wait for delivery reports, up to 10 seconds, commit, and leave the group."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._flush_producers()
+            self.commit(asynchronous=False)
+        except KafkaException as error:
+            log.warning("messages will be delivered again: %s", error)
+        finally:
+            super().close()
+            self._sink.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """Note what Kafka answers to a commit."""
+        if wrong := error or self._committed(offsets):
+            log.warning("offsets are not committed, the next commit follows: %s", wrong)
+        if self._told:
+            self._told(error, offsets)
+
+    def _committed(self, answers: list[TopicPartition]) -> KafkaError | None:
+        """Note the offsets that are committed; return why one of them is not."""
+        wrong: KafkaError | None = None
+        for each in answers:
+            if each.error:
+                wrong = each.error
+            else:
+                self._partitions.committed((each.topic, each.partition), each.offset)
+        return wrong
+
+    def _loop(self, handler: Handler, batch: int, commit_every: float) -> None:
+        due = looked = time.monotonic()
+        while not self._stop.is_set():
+            first = self.poll(SETTLE if self._open else IDLE)
+            for message in [first, *self.consume(batch - 1, 0)] if first else []:
+                if self._stop.is_set():
+                    break
+                self.handle(message, handler)
+                if (now := time.monotonic()) - looked > SETTLE:
+                    looked = now
+                    self._settle()
+            self._settle()
+            if (now := time.monotonic()) >= due:
+                due = now + commit_every
+                try:
+                    self.commit(asynchronous=True)
+                except KafkaException as error:
+                    log.warning("offsets are not committed, the next commit follows: %s", error)
+
+    def _begin(self, message: Any) -> Work | None:
+        """Return the work of a message; None if its partition is no longer assigned."""
+        frontier = self._partitions.read(message.topic(), message.partition(), message.offset())
+        if frontier is None:
+            return None
+        wrong: Exception | None = None
+        try:
+            ids = MessageId.from_headers(message.headers())
+        except InvalidBatchError as error:
+            ids, wrong = MessageId(), error
+        processing = Processing(ids, ids=self._ids)
+        work = Work(message, processing, frontier, self._done, self._producers)
+        work.error = wrong
+        self._open += 1
+        return work
+
+    def _settle(self) -> None:
+        """Serve delivery reports, and ack, fail and complete what can be settled."""
+        for producer in tuple(self._producers):
+            producer.poll(0)
+        rows: list[Row] = []
+        complete: list[Work] = []
+        try:
+            while self._done:
+                work = self._done.popleft()
+                if work.error is None:
+                    if not work.failed:
+                        rows += work.processing.acked()
+                    complete.append(work)
+                else:
+                    self._fail(work, work.error, rows)
+        finally:
+            # All rows or none: after an error of the sink, the offsets stay incomplete.
+            self._sink.add(rows)
+            for work in complete:
+                work.frontier.complete(work.message.offset())
+            self._open -= len(complete)
+
+    def _fail(self, work: Work, error: BaseException, rows: list[Row]) -> None:
+        if work.failed:
+            raise error  # also on_failure could not get rid of it
+        message = work.message
+        log.warning(
+            "%s [%d] at offset %d failed: %r",
+            message.topic(), message.partition(), message.offset(), error,
+        )  # fmt: skip
+        (ids,) = work.processing.inputs
+        rows += work.processing.failed(error)
+        if self._on_failure is None and not ids:
+            raise error
+        work.reopened()
+        if self._on_failure:
+            token = current.set(work)
+            try:
+                self._on_failure(message, error)
+            finally:
+                current.reset(token)
+        work.returned()
+
+    def _flush_producers(self) -> None:
+        end = time.monotonic() + FLUSH
+        while True:
+            self._settle()
+            waiting = any(len(producer) for producer in self._producers)
+            if not (waiting or self._done) or time.monotonic() >= end:
+                return
+            for producer in tuple(self._producers):
+                producer.flush(IDLE)
+
+    @contextmanager
+    def _until_signal(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[int, Any] = {}
+
+        def restore() -> None:
+            while before:
+                signal.signal(*before.popitem())
+
+        def on_signal(*_: object) -> None:
+            self._stop.set()
+            restore()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, on_signal)
+        try:
+            yield
+        finally:
+            restore()
+
+
+def _places(partitions: list[Any]) -> list[Place]:
+    return [(each.topic, each.partition) for each in partitions]
+
+
+def _check(error: KafkaError) -> None:
+    """Log an error that Kafka's library will recover from; raise a fatal one."""
+    if error.fatal():
+        raise KafkaException(error)
+    if error.code() != KafkaError._PARTITION_EOF:
+        log.warning("Kafka: %s", error)

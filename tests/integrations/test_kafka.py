@@ -1,0 +1,444 @@
+"""The consumer and the producer of Kafka on a mock cluster: acks, failures, commits, rebalances."""
+
+import os
+import signal
+import threading
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Producer as KafkaProducer
+
+from acker_redis import Acker, Batch, ConfigError, MessageId, emit
+from acker_redis.integrations.kafka import TrackedConsumer, TrackedProducer
+from tests.integrations.kafka import PARTITIONS, committed, group, partitions, put, read
+from tests.waiting import wait_until
+
+
+def track(acker: Acker, *names: str) -> list[tuple[str, str, Any]]:
+    """Track a record per name; return the messages to produce."""
+    batch, messages = Batch("shop"), []
+    for name in names:
+        tree = emit(name, edge="orders", ids=acker.ids)
+        batch.add(tree.row)
+        messages.append((name, name, tree.ids[0].to_headers()))
+    acker.apply(batch)
+    return messages
+
+
+def verdicts(acker: Acker) -> dict[str, tuple[str, str]]:
+    return {each.source_id: (each.verdict, each.why) for each in acker.outcomes("shop")}
+
+
+def consumer_of(acker: Acker, servers: str, topic: str, **more: Any) -> TrackedConsumer:
+    """Return a consumer with all partitions of the topic, in the group of the same name."""
+    consumer = TrackedConsumer(acker, group(servers, topic), **more)
+    consumer.assign(partitions(topic))
+    return consumer
+
+
+def run(consumer: TrackedConsumer, handler: Any, count: int) -> None:
+    """Run until the handler has been called ``count`` times."""
+    left = [count]
+
+    def counted(message: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            consumer.stop()
+        handler(message)
+
+    consumer.run(counted)
+
+
+def done(servers: str, topic: str) -> int:
+    """Return the number of committed messages of the group of a topic."""
+    return sum(committed(servers, topic, topic).values())
+
+
+def test_messages_are_acked_and_committed_when_their_handler_returned(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a", "b", "c"))
+    seen: list[str] = []
+    run(consumer_of(orders, servers, topic), lambda m: seen.append(m.key().decode()), 3)
+    assert sorted(seen) == ["a", "b", "c"]
+    assert verdicts(orders) == dict.fromkeys("abc", ("ack", ""))
+    assert done(servers, topic) == 3
+
+
+def test_children_hold_their_tree_open_and_carry_their_edge(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+    reports: list[Any] = []
+
+    def handler(message: Any) -> None:
+        producer.produce(
+            f"{topic}-priced",
+            "two",
+            "a",
+            headers=[("trace", b"x"), *message.headers()],
+            on_delivery=lambda error, _: reports.append(error),
+            edge="priced",
+        )
+
+    run(consumer_of(orders, servers, topic), handler, 1)
+    assert verdicts(orders) == {}
+    assert reports == [None]
+    (child,) = read(servers, f"{topic}-priced", 1)
+    assert [name for name, _ in child.headers()] == ["trace", "acker-tuple"]
+    ids = MessageId.from_headers(child.headers())
+    (anchor,) = ids
+    assert orders.ids.edges_of(ids[anchor]) == ("priced",)
+    run(consumer_of(orders, servers, f"{topic}-priced"), lambda _: None, 1)
+    assert verdicts(orders) == {"a": ("ack", "")}
+
+
+def test_message_that_fails_fails_its_tree_and_does_not_stop_the_others(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a", "bad", "c"))
+
+    def handler(message: Any) -> None:
+        if message.value() == b"bad":
+            raise ValueError("no such address")
+
+    run(consumer_of(orders, servers, topic), handler, 3)
+    assert verdicts(orders) == {
+        "a": ("ack", ""),
+        "bad": ("nack", "ValueError: no such address"),
+        "c": ("ack", ""),
+    }
+    assert done(servers, topic) == 3
+
+
+def test_poison_message_goes_to_a_dead_letter_topic_before_its_offset_is_committed(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(
+        servers,
+        topic,
+        [*track(orders, "bad"), ("no", "id", None), ("torn", "x", {"acker-tuple": "7"})],
+    )
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+    errors: list[str] = []
+
+    def park(message: Any, error: BaseException) -> None:
+        errors.append(type(error).__name__)
+        producer.produce(f"{topic}-dead", message.value(), message.key())
+
+    def handler(message: Any) -> None:
+        raise ValueError("poison")
+
+    consumer = consumer_of(orders, servers, topic, on_failure=park)
+    thread = threading.Thread(target=consumer.run, args=(handler,))
+    thread.start()
+    wait_until(lambda: len(errors) == 3)
+    consumer.stop()
+    thread.join()
+    dead = read(servers, f"{topic}-dead", 3)
+    assert sorted(each.key() for each in dead) == [b"bad", b"no", b"torn"]
+    assert not any(each.headers() for each in dead)
+    assert sorted(errors) == ["InvalidBatchError", "ValueError", "ValueError"]
+    assert verdicts(orders) == {"bad": ("nack", "ValueError: poison")}
+    assert done(servers, topic) == 3
+
+
+def test_message_without_a_header_that_fails_ends_the_run_and_stays(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, [("a", "a", None)])
+
+    def handler(message: Any) -> None:
+        raise ValueError("untold")
+
+    with pytest.raises(ValueError, match="untold"):
+        consumer_of(orders, servers, topic).run(handler)
+    assert done(servers, topic) == 0
+    run(consumer_of(orders, servers, topic), lambda _: None, 1)
+    assert done(servers, topic) == 1
+
+
+def test_children_of_messages_without_a_header_are_not_tracked(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, [("a", "a", None)])
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+    run(
+        consumer_of(orders, servers, topic),
+        lambda m: producer.produce(f"{topic}-priced", m.value()),
+        1,
+    )
+    (child,) = read(servers, f"{topic}-priced", 1)
+    assert child.headers() is None
+    assert done(servers, topic) == 1
+
+
+@pytest.mark.parametrize("when", ["at once", "in the report"])
+def test_message_whose_child_kafka_refuses_fails_and_is_never_acked(
+    when: str, orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    config: dict[str, Any] = {"bootstrap.servers": servers, "message.timeout.ms": 100}
+    if when == "in the report":
+        config["bootstrap.servers"] = "127.0.0.1:1"  # no broker listens there
+        config["log_level"] = 0
+    producer = TrackedProducer(orders, config)
+
+    def handler(message: Any) -> None:
+        value = b"x" * (2_000_000 if when == "at once" else 1)
+        try:
+            producer.produce(f"{topic}-priced", value)
+        except KafkaException:
+            assert when == "at once"
+
+    run(consumer_of(orders, servers, topic), handler, 1)
+    ((verdict, why),) = verdicts(orders).values()
+    assert verdict == "nack"
+    assert ("MSG_SIZE_TOO_LARGE" if when == "at once" else "MSG_TIMED_OUT") in why
+    assert done(servers, topic) == 1
+
+
+def test_offset_whose_child_has_no_report_holds_the_commit_back(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(
+        servers,
+        topic,
+        [(k, v, h) for (_, v, h), k in zip(track(orders, *"abc"), "kkk", strict=True)],
+    )
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    silent = TrackedProducer(orders, config)
+    consumer = consumer_of(orders, servers, topic)
+    seen: list[Any] = []
+
+    def handler(message: Any) -> None:
+        seen.append(message)
+        if message.value() == b"b":
+            silent.produce(f"{topic}-priced", b"x")
+
+    wait_until(
+        lambda: (
+            ([consumer.handle(m, handler) for m in consumer.consume(10, 0.05)] and False)
+            or len(seen) == 3
+        )
+    )
+    consumer.commit(asynchronous=False)
+    assert [m.value() for m in seen] == [b"a", b"b", b"c"]
+    assert done(servers, topic) == 1
+    assert verdicts(orders) == {"a": ("ack", ""), "c": ("ack", "")}
+    silent.purge()
+    consumer.close()
+    assert done(servers, topic) == 3
+    assert verdicts(orders)["b"][0] == "nack"
+
+
+def test_derived_id_of_a_child_is_the_same_when_its_message_is_delivered_again(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+
+    def handler(message: Any) -> None:
+        producer.produce(f"{topic}-priced", b"x", child="priced")
+
+    def interrupted(message: Any) -> None:
+        handler(message)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consumer_of(orders, servers, topic).run(interrupted)
+    assert done(servers, topic) == 0
+    run(consumer_of(orders, servers, topic), handler, 1)
+    one, other = read(servers, f"{topic}-priced", 2)
+    assert one.headers() == other.headers()
+    # A consumer that processes only one of them completes the tree.
+    run(consumer_of(orders, servers, f"{topic}-priced"), lambda _: None, 1)
+    assert verdicts(orders) == {"a": ("ack", "")}
+
+
+def test_signal_ends_the_run_after_the_handler_and_commits(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, [("k", v, h) for _, v, h in track(orders, "a", "b", "c")])
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[bytes] = []
+
+    def handler(message: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append(message.value())
+
+    consumer_of(orders, servers, topic).run(handler)
+    assert seen == [b"a"]
+    assert done(servers, topic) == 1
+    assert verdicts(orders) == {"a": ("ack", "")}
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_partitions_are_shared_and_committed_when_a_member_leaves(
+    orders: Acker, servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The mock cluster revokes when a member leaves, and does not assign again.
+
+    Unlike Kafka it refuses commits meanwhile: the messages would be delivered again.
+    """
+    names = [str(n) for n in range(100)]
+    KafkaProducer({"bootstrap.servers": servers}).list_topics(topic)  # creates it
+    seen: tuple[list[bytes], list[bytes]] = [], []
+    shares, revoked = [0, 0], [0, 0]
+    threads, consumers = [], []
+    for number, own in enumerate(seen):
+        consumer = TrackedConsumer(orders, group(servers, topic, **{"heartbeat.interval.ms": 100}))
+
+        def assigned(_: Any, given: list[Any], number: int = number) -> None:
+            shares[number] = len(given)
+
+        def taken(_: Any, given: list[Any], number: int = number) -> None:
+            revoked[number] += 1
+
+        def work(consumer: TrackedConsumer = consumer, own: list[bytes] = own) -> None:
+            consumer.run(lambda message: own.append(message.key()), commit_every=3600)
+
+        consumer.subscribe([topic], on_assign=assigned, on_revoke=taken)
+        consumers.append(consumer)
+        threads.append(threading.Thread(target=work, daemon=True))
+        threads[-1].start()
+    wait_until(lambda: shares == [PARTITIONS / 2, PARTITIONS / 2], "equal shares")
+    put(servers, topic, track(orders, *names))
+    wait_until(lambda: len(seen[0] + seen[1]) == 100, "all messages")
+    before = revoked[1]
+    consumers[0].stop()
+    wait_until(lambda: revoked[1] > before, "the rebalance")
+    refused = "delivered again" in caplog.text
+    assert done(servers, topic) == (len(seen[0]) if refused else 100)
+    assert threads[1].is_alive()
+    consumers[1].stop()
+    for thread in threads:
+        thread.join()
+    assert verdicts(orders) == dict.fromkeys(names, ("ack", ""))
+
+
+def test_offset_that_kafka_refused_later_is_committed_again(
+    orders: Acker, servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer to an asynchronous commit comes with a later poll."""
+    told: list[Any] = []
+    config = group(servers, topic, on_commit=lambda error, offsets: told.append((error, offsets)))
+    consumer = TrackedConsumer(orders, config)
+    consumer.assign(partitions(topic))
+    missing = Mock(**{
+        "error.return_value": None, "topic.return_value": topic, "partition.return_value": 99,
+        "offset.return_value": 0, "headers.return_value": track(orders, "a")[0][2],
+    })  # fmt: skip
+    consumer._partitions.assign([(topic, 99)])
+    consumer.handle(missing, lambda _: None)
+    consumer.commit()
+
+    def answered() -> bool:
+        consumer.poll(0.1)
+        return bool(told)
+
+    wait_until(answered, "the answer")
+    assert "the next commit follows" in caplog.text
+    with pytest.raises(KafkaException, match="Unknown topic or partition"):
+        consumer.commit(asynchronous=False)
+    consumer.close()
+    assert "delivered again" in caplog.text
+
+
+def test_offset_is_committed_once(orders: Acker, servers: str, topic: str) -> None:
+    put(servers, topic, track(orders, "a"))
+    told: list[Any] = []
+    config = group(servers, topic, on_commit=lambda error, offsets: told.append((error, offsets)))
+    consumer = TrackedConsumer(orders, config)
+    consumer.assign(partitions(topic))
+    message = None
+    while message is None:
+        message = consumer.poll(0.1)
+    consumer.handle(message, lambda _: None)
+    consumer.commit()
+
+    def answered() -> bool:
+        consumer.poll(0.1)
+        return bool(told)
+
+    wait_until(answered, "the answer")
+    ((error, (offset,)),) = told
+    assert (error, offset.error, offset.offset) == (None, None, 1)
+    assert consumer.commit(asynchronous=False) == []
+    consumer.close()
+
+
+def test_lost_partition_is_neither_committed_nor_processed_further(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    consumer = consumer_of(orders, servers, topic)
+    message = None
+    while message is None:
+        message = consumer.poll(0.1)
+    consumer.handle(message, lambda _: None)
+    consumer.assign([])
+    consumer.handle(message, lambda _: pytest.fail("the partition was given away"))
+    consumer.close()
+    assert done(servers, topic) == 0
+
+
+def test_commit_above_messages_in_process_is_refused(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    consumer = consumer_of(orders, servers, topic)
+    with pytest.raises(ConfigError, match="neither message nor offsets"):
+        consumer.commit(offsets=[TopicPartition(topic, 0, 7)])
+    consumer.close()
+    with pytest.raises(ConfigError, match=r"enable\.auto\.commit"):
+        TrackedConsumer(orders, {**group(servers, topic), "enable.auto.commit": True})
+
+
+def test_produce_outside_of_a_handler_is_an_error(orders: Acker, servers: str) -> None:
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+    with pytest.raises(ConfigError, match="needs a message in process"):
+        producer.produce("priced", b"x")
+
+
+def test_seek_back_begins_a_new_frontier(orders: Acker, servers: str, topic: str) -> None:
+    put(servers, topic, [("k", v, None) for v in "abc"])
+    consumer = consumer_of(orders, servers, topic)
+    seen: list[Any] = []
+
+    def read_all(count: int) -> None:
+        while len(seen) < count:
+            for message in consumer.consume(10, 0.05):
+                consumer.handle(message, seen.append)
+        consumer.commit(asynchronous=False)
+
+    read_all(3)
+    consumer.seek(TopicPartition(topic, seen[0].partition(), 1))
+    read_all(5)
+    consumer.close()
+    assert [m.offset() for m in seen] == [0, 1, 2, 1, 2]
+    assert done(servers, topic) == 3
+
+
+def test_messages_out_of_order_are_refused(orders: Acker, servers: str, topic: str) -> None:
+    """Otherwise the message at offset 2 would be taken for a gap, and a commit would skip it."""
+    put(servers, topic, [("k", v, None) for v in "abc"])
+    consumer = consumer_of(orders, servers, topic)
+    messages: list[Any] = []
+    while len(messages) < 3:
+        messages += consumer.consume(10, 0.05)
+    consumer.handle(messages[2], lambda _: None)
+    with pytest.raises(ConfigError, match="offset 0 is handled after offset 2"):
+        consumer.handle(messages[0], lambda _: None)
+    consumer.close()
+
+
+def test_other_kafka_programs_read_the_header(orders: Acker, servers: str, topic: str) -> None:
+    """A consumer of confluent-kafka, without this package, has the text of the id."""
+    (message,) = track(orders, "a")
+    put(servers, topic, [message])
+    (found,) = read(servers, topic, 1)
+    assert dict(found.headers())["acker-tuple"].decode() == message[2]["acker-tuple"]
+    assert isinstance(KafkaProducer({"bootstrap.servers": servers}), KafkaProducer)

@@ -197,11 +197,20 @@ def simulate(
             "--break", help="Break one of three rules; the run must then find a false ack"
         ),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            help="Replay the history of this file instead, such as a counterexample of the model"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate seeded histories with faults, and check that no guarantee is violated."""
+    from acker_redis.simulate.show import show_history
     from acker_redis.simulate.show import simulate as play
 
+    if history:
+        raise typer.Exit(show_history(history, server, as_json))
     raise typer.Exit(play(seed, seeds, trees, faults, blocks, server, break_rule or "", as_json))
 
 
@@ -214,4 +223,11 @@ def register(app: typer.Typer) -> None:
     add(app, PANEL, tour, "tour", "tour --slow")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
     add(app, PANEL, demo, "demo", "demo --days 3", "demo --days 3 --serve")
-    add(app, PANEL, simulate, "simulate --seeds 200", "simulate --seeds 20 --break shared")
+    add(
+        app,
+        PANEL,
+        simulate,
+        "simulate --seeds 200",
+        "simulate --seeds 20 --break shared",
+        "simulate --history lost.json --server both",
+    )

@@ -14,7 +14,8 @@ from acker_redis.simulate.backends import Backend, ReferenceBackend
 from acker_redis.simulate.both import BothBackends
 from acker_redis.simulate.redis_backend import RedisBackend
 from acker_redis.simulate.redis_shard import RedisShard, glob
-from acker_redis.simulate.world import Played, World
+from acker_redis.simulate.replay import History, Replayed, replay
+from acker_redis.simulate.world import MakeBackend, Played, World
 from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import translate
 
@@ -46,6 +47,19 @@ def play(
     On a server it has a separate namespace, ``sim-<random>``, which is removed afterwards.
     Raises RedisUnavailableError or RedisRefusedError if the server cannot be used.
     """
+    with _shards(url, both) as make:
+        return World(seed, trees, faults, make, breaks, blocks).play()
+
+
+def play_history(history: History, url: str = "", both: bool = False) -> Replayed:
+    """Replay a history that was read from a file, on the shard that ``play`` would use."""
+    with _shards(url, both) as make:
+        return replay(history, make)
+
+
+@contextlib.contextmanager
+def _shards(url: str, both: bool) -> Iterator[MakeBackend]:
+    """Yield a function that creates the shard of a history; remove it at the end."""
     with contextlib.ExitStack() as stack:
 
         def make(config: AckerConfig, tasks: Sequence[str]) -> Backend:
@@ -56,7 +70,7 @@ def play(
             return BothBackends(reference, server) if both else server
 
         try:
-            return World(seed, trees, faults, make, breaks, blocks).play()
+            yield make
         except redis.exceptions.RedisError as error:
             raise translate(error) from error
 

@@ -5,9 +5,12 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 from acker_redis.simulate.faults import parse
-from acker_redis.simulate.run import explain, play, summary, url_of
+from acker_redis.simulate.replay import load
+from acker_redis.simulate.run import explain, play, play_history, summary, url_of
 from acker_redis.simulate.world import Played
 from acker_redis.transport.urls import redact
 
@@ -57,6 +60,36 @@ def simulate(
     else:
         print(f"{seeds:,} histories of {trees:,} trees: no promise was broken")
     return 0
+
+
+def show_history(path: Path, server: str, as_json: bool = False) -> int:
+    """Replay a history from a file, print its steps, and return the exit code.
+
+    It is 1 if the oracle found a violation, or the shard has not done what a truthful file states;
+    otherwise 0. Raises ConfigError for an invalid file or URL.
+    """
+    history = load(path)
+    with url_of(server) as url:
+        replayed = play_history(history, url, server == "both")
+    wrong = replayed.violation or (history.truthful and replayed.different)
+    if as_json:
+        said = replayed.violation and str(replayed.violation)
+        steps = [asdict(step) for step in replayed.steps]
+        print(json.dumps({"title": history.title, "violation": said, "steps": steps}))
+        return 1 if wrong else 0
+    print(history.title)
+    for number, step in enumerate(replayed.steps, 1):
+        said = ", ".join(filter(None, [step.reply, *step.verdicts]))
+        print(f"{number:3}  {step.say}" + (f" -> {said}" if said else ""))
+        if step.different:
+            print(f"     the file states: {step.different or 'nothing'}")
+    if replayed.violation:
+        print(f"violation: {replayed.violation}")
+    elif wrong:
+        print("the shard has not done what the file states")
+    else:
+        print("no promise was broken")
+    return 1 if wrong else 0
 
 
 def _table(done: list[Played]) -> None:

@@ -1,0 +1,198 @@
+"""Spin checks the model: no invariant fails while all rules are kept; each broken rule is found."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from acker_redis.cli import app
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.simulate.backends import ReferenceBackend
+from acker_redis.simulate.replay import Replayed, load, replay
+from acker_redis.simulate.run import play_history
+from model import spin
+from model.history import history
+from model.runs import BROKEN, FULL, KEPT, NIGHTLY, Run, runs
+from model.spin import Checked
+from model.trail import INVARIANTS, sentences
+from tests import conftest
+from tests.simulate.mutants import LOOSE, mutate, replace_once
+from tests.simulate.test_mutants import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+FOUND: dict[str, Checked] = {}
+"""Each broken rule is searched once."""
+
+SAME_BUG = {
+    "zero-beats-fail": "a zero checksum beats a failure",
+    "or": "deltas are combined by or",
+    "no-fence": "fences are forgotten",
+    "fence-early": "fences end a tick early",
+    "no-digest": "other content is accepted",
+    "silent-conflict": "a conflict writes no verdict",
+    "touch-ignored": "touch does not reset the timeout",
+    "expiry-early": "trees expire a tick early",
+    "no-drain": "expiring trees are dropped without a drain",
+    "deadline-ignored": "a deadline is ignored",
+}
+"""Rules that a mutant of the reference breaks in the same way."""
+
+
+@pytest.fixture(autouse=True)
+def _tools() -> None:
+    if tool := spin.missing():
+        conftest.missing(tool)
+
+
+def found(run: Run) -> Checked:
+    if run.name not in FOUND:
+        FOUND[run.name] = spin.check(run)
+    return FOUND[run.name]
+
+
+def replayed(run: Run, folder: Path, url: str = "", both: bool = False) -> Replayed:
+    return play_history(load(written(run, folder)), url, both)
+
+
+def written(run: Run, folder: Path) -> Path:
+    file = folder / f"{run.name}.json"
+    file.write_text(json.dumps(history(found(run).events, run)))
+    return file
+
+
+def kept(run: Run) -> object:
+    marks = () if run.tier == FULL else (pytest.mark.nightly,)
+    return pytest.param(run, id=run.name, marks=marks)
+
+
+def named(name: str) -> Run:
+    return next(run for run in BROKEN if run.name == name)
+
+
+@pytest.mark.parametrize("run", [*map(kept, KEPT)])
+def test_no_interleaving_breaks_an_invariant(run: Run) -> None:
+    checked = spin.check(run)
+    assert not checked.errors, "\n".join([checked.violated, *sentences(checked.events)])
+    assert checked.exhaustive
+    assert checked.states > 10_000
+
+
+@pytest.mark.parametrize("run", BROKEN, ids=lambda run: run.name)
+def test_each_broken_rule_is_found_with_a_readable_history(run: Run) -> None:
+    checked = found(run)
+    assert checked.errors, f"not found in {checked.states} states"
+    said = sentences(checked.events)
+    assert len(said) > 1
+    assert checked.violated in INVARIANTS.values()
+    assert all(line.endswith(".") and "{" not in line for line in said), said
+
+
+def test_at_least_fifteen_rules_are_broken() -> None:
+    assert len({run.broken for run in BROKEN}) >= 15
+    assert len({run.name for run in runs(NIGHTLY)}) == len(runs(NIGHTLY))
+
+
+@pytest.mark.parametrize(
+    "name", ["split-rows", "shared-ids", "late-firsts", "new-ids", "counted-ids"]
+)
+def test_false_ack_of_a_broken_client_is_the_same_on_reference_and_server(
+    name: str, tmp_path: Path, any_server: EmbeddedRedis
+) -> None:
+    run = named(name)
+    for url, both in (("", False), (any_server.url, False), (any_server.url, True)):
+        done = replayed(run, tmp_path, url, both)
+        assert done.violation
+        assert done.violation.kind == "false ack"
+        assert done.verdicts[-1] == "completed"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [run for run in BROKEN if run.replayable and not run.by_client],
+    ids=lambda run: run.name,
+)
+def test_correct_shards_keep_the_rule_that_the_model_broke(
+    run: Run, tmp_path: Path, any_server: EmbeddedRedis
+) -> None:
+    done = replayed(run, tmp_path, any_server.url, both=True)
+    assert done.violation is None
+    assert done.steps == replayed(run, tmp_path).steps
+
+
+@pytest.mark.parametrize("name", SAME_BUG)
+def test_reference_with_the_same_bug_repeats_the_violation(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = load(written(named(name), tmp_path))
+    kind = mutate(monkeypatch, loose=replace_once(LOOSE, *MUTANTS[SAME_BUG[name]]))
+    done = replay(past, lambda config, _: ReferenceBackend(config, kind))
+    assert done.violation
+
+
+@pytest.mark.parametrize(
+    "run",
+    [run for run in KEPT if run.tier == FULL and run.replayable and run.file != "rows.pml"],
+    ids=lambda run: run.name,
+)
+def test_random_histories_of_the_model_are_those_of_reference_and_server(
+    run: Run, tmp_path: Path, any_server: EmbeddedRedis
+) -> None:
+    verdicts: list[str] = []
+    for seed in range(1, 13):
+        file = tmp_path / "history.json"
+        file.write_text(json.dumps(history(spin.wander(run, seed, 400), run)))
+        done = play_history(load(file), any_server.url if seed < 5 else "", both=seed < 5)
+        assert done.violation is None
+        assert not done.different
+        verdicts += done.verdicts
+    assert verdicts
+
+
+def test_program_prints_a_table_and_writes_histories(tmp_path: Path) -> None:
+    args = ["split-rows", "rows", "--trails", "--histories", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "model", *args], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "The ack of message 1 arrives alone." in done.stdout
+    assert [file.name for file in tmp_path.iterdir()] == ["split-rows.json"]
+    assert "found" in done.stdout
+    assert "holds" in done.stdout
+
+
+def test_missing_tool_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "model"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )
+    assert done.returncode == 2
+    assert done.stderr == "spin is missing; on Debian: apt install spin gcc libc6-dev\n"
+
+
+def test_search_that_is_not_exhaustive_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spin, "DEPTH", 20)
+    checked = spin.check(next(run for run in KEPT if run.name == "rows"))
+    assert not checked.errors
+    assert not checked.exhaustive
+    assert not checked.passed
+
+
+def test_command_replays_a_history(tmp_path: Path, any_server: EmbeddedRedis) -> None:
+    file = written(named("split-rows"), tmp_path)
+    said = set()
+    for where in ("reference", any_server.url):
+        args = ["simulate", "--history", str(file), "--server", where]
+        done = CliRunner().invoke(app, args)
+        assert done.exit_code == 1
+        said.add(done.stdout)
+    assert len(said) == 1
+    assert "violation: false ack: outstanding: messages" in said.pop()
+    as_json = CliRunner().invoke(app, ["simulate", "--history", str(file), "--json"])
+    assert json.loads(as_json.stdout)["violation"].startswith("false ack")

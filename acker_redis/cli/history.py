@@ -14,6 +14,7 @@ from acker_redis.cli.output import say, say_json, warn
 
 if TYPE_CHECKING:
     from acker_redis.flows.history import History
+    from acker_redis.protocol.losses import Losses
     from acker_redis.protocol.series import Bucket
     from acker_redis.protocol.slo import Objective
 
@@ -29,24 +30,38 @@ def slo(
 
     The objective is set by slo_target and slo_ms of the namespace. Each attempt of a record counts.
     The burn rate is the share of bad trees divided by the share that the target allows: at 1 the
-    budget lasts for the 30 days. The figures are from the history that the rotators write.
+    budget lasts for the 30 days. If there were nacks in the last 15 minutes, the last line says how
+    many, and since when. The figures are from the history that the rotators write.
     """
-    from acker_redis.flows.history import objectives_of, read_slo
+    from acker_redis.flows.history import losses_of, objectives_of, read_slo
     from acker_redis.protocol import tables
 
     with options.acker(namespace, url) as acker:
         readings = acker.connection.drive(read_slo(acker.flows))
-    found = objectives_of(readings)
+    found, lost = objectives_of(readings), losses_of(readings)
     if as_csv:
         now_ms = readings.status.shards[0].now_ms
         say(tables.objectives_csv(namespace, found, now_ms).rstrip())
     elif as_json:
-        say_json({"namespace": namespace, "objectives": [*map(tables.objective_json, found)]})
+        shown = [*map(tables.objective_json, found)]
+        nacks = tables.losses_json(lost)
+        say_json({"namespace": namespace, "objectives": shown, "nacks": nacks})
     else:
         for objective in found:
             say(f"{objective.source or namespace}: {objective.sentence}{_burning(objective)}")
+        if lost:
+            say(f"{namespace}: {_lost(lost)}")
         if not found[0].share.over_ms:
             warn("there is no history yet; a rotator writes it: acker-redis rotator " + namespace)
+
+
+def _lost(lost: Losses) -> str:
+    from acker_redis.protocol.slo import percent, time_of
+
+    since = f"{'since' if lost.since_known else 'at least since'} {_clock(lost.since_ms)}"
+    share = percent(100 * lost.nacked / lost.ended)
+    ended = f"{lost.ended:,} trees that ended in the last {time_of(lost.over_ms)}"
+    return f"{share} % of the {ended} were nacked; there are nacks {since}"
 
 
 def _burning(objective: Objective) -> str:

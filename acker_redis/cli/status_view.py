@@ -19,12 +19,16 @@ from acker_redis.protocol.status import Status
 
 WIDTH = 40
 """Width of the bars, in columns."""
+EDGE_WIDTH = 10
+"""The same, beside the names of edges: that table must fit into 80 columns."""
 COLOURS = {"ok": "green", "high": "yellow", "over": "red"}
 WORDS = {
     "ok": "room for more",
     "high": "sources wait",
     "over": "new trees are nacked",
 }
+NO_EDGE = "no edge or an even number"
+"""Trees whose outstanding messages are on no named edge, or cancel on each."""
 HIDDEN = "hidden: this user may not list pending trees"
 SHOWN_SOURCES = 10
 MAX_BUCKETS = 5
@@ -84,9 +88,7 @@ def draw_edges(status: Status, waits: Waits | None) -> RenderableType:
             "this namespace has no edges. Name them when you create a namespace: acker-redis "
             "create NAMESPACE --edge NAME; then the ids of its messages tell where trees wait"
         )
-    counts = [
-        f"{edge or 'on no named edge'} {count:,}" for edge, count in status.odd.items() if count
-    ]
+    counts = [f"{edge or NO_EDGE} {count:,}" for edge, count in status.odd.items() if count]
     if counts:
         ended = Text(f"expired since the namespace was created: {', '.join(counts)}", style="dim")
         return Group(_waits(waits), ended)
@@ -101,19 +103,21 @@ def _waits(waits: Waits | None) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     for right in (False, False, True, True, True, True):
         grid.add_column(justify="right" if right else "left", no_wrap=True)
-    heads = ("edge", "", "trees", "share", "last row: median", "longest")
+    heads = ("edge", "", "trees", "share", "idle", "longest")
     grid.add_row(*(Text(head, style="dim") for head in heads))
     for each in waits.edges:
         grid.add_row(
-            Text(each.edge) if each.edge else Text("on no named edge", style="dim"),
-            Bar(waits.sampled, 0, each.trees, width=WIDTH, color="cyan", bgcolor="default"),
+            Text(each.edge) if each.edge else Text(NO_EDGE, style="dim"),
+            Bar(waits.sampled, 0, each.trees, width=EDGE_WIDTH, color="cyan", bgcolor="default"),
             f"{each.trees:,}",
             f"{each.trees / waits.sampled:.0%}",
-            f"{span(each.idle_ms)} ago",
-            f"{span(each.max_idle_ms)} ago",
+            span(each.idle_ms),
+            span(each.max_idle_ms),
         )
     of = f"a sample of {_count(waits.sampled, 'tree')}, of {waits.pending:,} pending"
-    return Group(grid, Text(f"{of}; a tree that waits on two edges is in both rows", style="dim"))
+    idle = "idle is the time since the last row: the median, and the longest"
+    both = "a tree that waits on two edges is in both rows"
+    return Group(grid, Text(f"{of}; {both}; {idle}", style="dim"))
 
 
 def _gauge(status: Status) -> RenderableType:

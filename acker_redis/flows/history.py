@@ -1,7 +1,8 @@
 """Read the history of a namespace. No I/O: see :mod:`acker_redis.flows.steps`.
 
 To parse the points of a day takes some 10 ms of Python. So the flows return :class:`Readings`, and
-an asyncio program may compute :func:`history_of` and :func:`objectives_of` in a thread.
+an asyncio program may compute :func:`history_of`, :func:`objectives_of` and :func:`losses_of` in a
+thread.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from acker_redis.protocol.history import (
     within,
 )
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.losses import Losses, losses
 from acker_redis.protocol.series import RANGES, Bucket, Range, series
 from acker_redis.protocol.slo import WINDOWS, Objective, objectives
 from acker_redis.protocol.status import Status
@@ -93,12 +95,36 @@ def objectives_of(readings: Readings) -> list[Objective]:
     longest = max(WINDOWS.values()) + MINUTE_MS
     recent = within(readings.minutes, now.at_ms - longest, now.at_ms - 1)
     month = within(readings.hours, now.at_ms - HOURS * HOUR_MS, now.at_ms - 1)
+    month = [*_begin(recent, (*month, now)[0]), *month]
     return objectives(
         readings.status.config,
         series([*month, now], "h"),
         series([*recent, now], "m"),
         now.at_ms,
     )
+
+
+def losses_of(readings: Readings) -> Losses | None:
+    """Return the nacks of the last 15 minutes, from the reading of :func:`read_slo`."""
+    now = Point.of(readings.status)
+    longest = max(WINDOWS.values()) + MINUTE_MS
+    recent = within(readings.minutes, now.at_ms - longest, now.at_ms - 1)
+    return losses(series([*recent, now], "m"), now.at_ms)
+
+
+def _begin(recent: Sequence[Point], first: Point) -> list[Point]:
+    """Return the point before the first one of an hour, if a minute has it.
+
+    The point of an hour is that of its end, or of the last minute. So without this one, the first
+    hour of a namespace would be missing.
+    """
+    if not recent or recent[0].at_ms >= first.at_ms:
+        return []
+    (point, *_), settings = recent, first.settings
+    if settings is None or point.ticks * settings.tick_ms > 2 * MINUTE_MS:
+        return [point]
+    # The history is as old as the namespace, whose counters were all 0 when it was created.
+    return [Point(point.at_ms, mark=settings.mark, settings=settings)]
 
 
 def _read(flows: Flows, minutes: int, hours: int) -> Flow[Readings]:

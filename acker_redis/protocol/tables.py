@@ -3,8 +3,10 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from acker_redis.protocol.losses import Losses
 from acker_redis.protocol.series import COUNTS, GAUGES, Bucket
 from acker_redis.protocol.slo import Objective, Share
 
@@ -45,6 +47,11 @@ def objective_json(objective: Objective) -> dict[str, Any]:
         "burn_rates": {name: _burn(each, target) for name, each in objective.burns.items()},
         "sentence": objective.sentence,
     }
+
+
+def losses_json(losses: Losses | None) -> dict[str, Any] | None:
+    """Return recent nacks; None if there are none."""
+    return asdict(losses) if losses else None
 
 
 def history_csv(buckets: Iterable[Bucket]) -> str:

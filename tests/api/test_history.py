@@ -74,7 +74,9 @@ def test_slo_has_the_namespace_and_its_sources(
     acker = make_any_acker(slo_target=99.5)
     filled(acker)
     path = f"{V1}/{acker.namespace}/slo"
-    whole, shop = get(any_server.url, path).json()["objectives"]
+    found = get(any_server.url, path).json()
+    whole, shop = found["objectives"]
+    assert (found["nacks"]["ended"], found["nacks"]["nacked"]) == (4, 1)
     assert (whole["source"], shop["source"]) == ("", "shop")
     for each in (whole, shop):
         assert (each["ended"], each["good"], each["good_percent"]) == (4, 3, 75.0)
@@ -97,7 +99,9 @@ def test_namespace_without_history_has_the_present_only(
     acker = make_any_acker()
     path = f"{V1}/{acker.namespace}"
     assert get(any_server.url, f"{path}/history").json()["buckets"] == []
-    (whole,) = get(any_server.url, f"{path}/slo").json()["objectives"]
+    found = get(any_server.url, f"{path}/slo").json()
+    (whole,) = found["objectives"]
+    assert found["nacks"] is None
     assert (whole["good_percent"], whole["met"], whole["budget_left_percent"]) == (None, None, None)
     for part in ("history", "slo"):
         is_problem(get(any_server.url, f"{V1}/nowhere/{part}"), 404, "namespace-not-found")

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from acker_api.reading.ages import Ages
-from acker_api.reading.overview import LISTED, TIMES, Judged, Overview
+from acker_api.reading.overview import AWAY, LISTED, TIMES, Judged, Overview
 from acker_api.reading.reader import Reader, Seen, Survey
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
@@ -183,6 +183,21 @@ def test_cost_of_the_overview_is_a_tenth_of_the_time() -> None:
     assert asyncio.run(overview.judge()).every == 1.0
     seconds = 2.0
     assert asyncio.run(overview.judge()).every >= TIMES * seconds
+
+
+def test_overview_is_judged_soon_after_an_outage() -> None:
+    shard = status()
+    state = Status("orders", shard.config, (shard,))
+
+    async def survey() -> Survey:
+        away = RedisUnavailableError("no answer")
+        return Survey({"orders": away, "parcels": Seen(state)}, seconds=5.0)
+
+    async def see(state: Status) -> Seen:
+        return Seen(state)
+
+    # These seconds were waited, not spent: ten times as long would show an old error.
+    assert asyncio.run(Overview(survey, Ages(see)).judge()).every == AWAY
 
 
 def test_overview_fails_if_the_names_cannot_be_read() -> None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import httpx
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from acker_redis.batching.batch import Batch
 from acker_redis.protocol.keys import channel
@@ -83,6 +83,27 @@ def test_figures_and_verdicts_are_updated_by_events(
     told.events = [("status", {**status, "open": 79})]
     expect(page.locator("#banner")).to_contain_text("Available again")
     expect(figure(page, "Pending")).to_have_text("79")
+
+
+def test_verdict_just_before_the_events_is_shown(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/login")
+    page.add_init_script("delete window.SharedWorker")
+    held: list[Route] = []
+    answers: list[tuple[Route, APIResponse]] = []
+    page.route(f"**{ORDERS}/events", lambda each: held.append(each))
+    page.route(f"**{ORDERS}/outcomes?limit=60", lambda each: answers.append((each, each.fetch())))
+    page.goto("/#/ns/orders")
+    wait_until(lambda: [page.wait_for_timeout(20), held and answers][1], "both requests")
+    # The poll has seen no verdict. Now there is one, which no event will tell.
+    load.fail(1, "torn")
+    page.unroute(f"**{ORDERS}/outcomes?limit=60")
+    held[0].continue_()
+    expect(page.locator("#connection")).to_have_text("Live")
+    route, answer = answers[0]
+    route.fulfill(response=answer)
+    expect(panel(page, "Verdicts").get_by_role("row").filter(has_text="torn")).to_be_visible()
 
 
 def test_invalid_events_are_ignored(make_load: MakeLoad, open_page: OpenPage) -> None:

@@ -93,11 +93,24 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     lines = objective.get_by_role("row")
     expect(lines.nth(1)).to_have_text(re.compile(r"^all sources96 %420 %.*0\.8"))
     expect(lines.nth(2)).to_have_text(re.compile("^shop96 %420 %"))
+    # The share of nacks is permitted. The page says all the same that trees are lost.
+    health = page.locator(".health")
+    expect(health).to_contain_text("Healthy.")
+    expect(health).to_contain_text(re.compile("trees that ended in the last 1[56] min were nacked"))
+    expect(health).to_contain_text("The target permits 5 %.")
+    expect(health.get_by_role("link", name="What to do")).to_have_attribute(
+        "href", "#/runbook/nacks"
+    )
     with page.expect_download() as saved:
         page.get_by_role("link", name="Completeness as CSV").click()
     assert saved.value.suggested_filename == "orders-slo.csv"
     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0
+    # More nacks than permitted: the finding tells since when, from history, not since it was seen.
+    load.track(40)
+    load.fail(20, "no such address")
+    finding = health.locator(".finding", has_text=re.compile("trees that .*ended were nacked"))
+    expect(finding).to_contain_text(re.compile("were nacked; there are nacks (at least )?since "))
 
 
 def test_namespace_without_history_says_so(make_load: MakeLoad, open_page: OpenPage) -> None:

@@ -158,6 +158,7 @@ def test_sources_reasons_and_audit_entries_are_text(
     expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(page.locator(".finding")).to_have_count(len(texts))
     waits = page.get_by_role("region", name=re.compile("^Where trees wait"))
+    waits.get_by_role("button", name="Show all").click()
     expect(waits.get_by_role("row")).to_have_count(1 + len(texts))
     for text in texts:
         expect(waits.locator("bdi.foreign").filter(has_text=text)).not_to_have_count(0)

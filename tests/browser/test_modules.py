@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from acker_redis.doctor.health import Rotation
+from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.latency import Latency
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stack import Service
@@ -52,6 +53,27 @@ def test_numbers_are_formatted(page: Page) -> None:
     for name, values in cases.items():
         found = call(page, "core/format", f"return x.map((value) => m.{name}(value));", values)
         assert ", ".join(found) == words[name]
+
+
+def test_losses_of_a_healthy_namespace_name_share_beginning_and_edge(page: Page) -> None:
+    def words(expired: Any, **changed: Any) -> str:
+        losses = {
+            "ended": 12_000, "nacked": 114, "over_ms": 900_000, "since_ms": 0, "since_known": True,
+            "target_percent": 99.0,
+        } | changed  # fmt: skip
+        said: str = call(page, "data/losses", "return m.lossWords(x[0], x[1]);", [losses, expired])
+        return said
+
+    text = words({"price": 90, "ship": 4, "": 3})
+    share = "0.95 % of the 12,000 trees that ended in the last 15 min were nacked"
+    assert text.startswith(f"{share}; there are nacks since ")
+    edge = "Most expired trees lack an ack on edge price: look at the program that reads it."
+    assert text.endswith(f" The target permits 1 %. {edge}")
+    assert "at least since" in words(None, since_known=False)
+    for unclear in (None, {}, {"price": 2, "ship": 2}, {"price": 1, "": 9}):
+        assert words(unclear).endswith("The target permits 1 %.")
+    assert words(None, nacked=1, ended=1_000_000).startswith("Less than 0.01 % of")
+    assert call(page, "data/losses", "return m.lossWords(null, null);") == ""
 
 
 def test_ages_are_parsed(page: Page) -> None:
@@ -238,6 +260,26 @@ def test_verdicts_are_deduplicated_and_failures_grouped(page: Page) -> None:
         ["4", "3", "2", "1"],
         [["", 1, "order-4"], ["torn", 2, "order-3"]],
     ]
+
+
+@pytest.mark.parametrize("order", ["poll first", "event first"])
+def test_block_of_a_poll_and_of_an_event_counts_once(page: Page, order: str) -> None:
+    base = {"verdict": "nack", "reason": "expired", "source": "shop", "why": "", "source_id": "p"}
+    polled = [
+        {**base, "anchor": str(block_anchor(9, slot)), "slot": slot, "at_ms": at_ms, "entry": "0:1"}
+        for slot, at_ms in [(0, 1000), (1, 1000), (2, 900_000)]
+    ]
+    failed = {**base, "reason": "failed", "anchor": str(block_anchor(9, 3)), "slot": 3, "entry": ""}
+    whole = {**base, "anchor": "block 9", "slot": None, "at_ms": 1100, "count": 4094}
+    told = [[polled, [whole]], [[whole], polled]][order == "event first"]
+    body = """const v = new m.Verdicts();
+        for (const each of x) v.add(each);
+        return [v.list.map((e) => `${e.anchor} ${e.slot}`), v.failures().map((e) => e.count)];"""
+    shown, counts = call(page, "data/verdicts", body, [[{**failed, "at_ms": 1000}], *told])
+    # The tree with its own failure stays, and so does one whose verdict came much later.
+    later, early = f"{block_anchor(9, 2)} 2", f"{block_anchor(9, 3)} 3"
+    assert shown == [later, "block 9 null", early]
+    assert sorted(counts) == [1, 4095]
 
 
 def test_acks_do_not_push_out_failures(page: Page) -> None:

@@ -50,6 +50,7 @@ def test_create_fixes_the_edges(shell: Shell, acker: Acker) -> None:
     other = shell("create", "farm", "--edge", "shop", "--edge", "mill")
     assert (other.code, other.out) == (1, "")
     assert "was created with edges mill,shop, not shop,mill" in other.err
+    assert "it cannot be changed; drop the namespace, or use another name" in other.err
     without = shell("create", "field", "--json")
     assert json.loads(without.out)["config"]["edges"] == []
     assert shell("config", "get", "field").out.splitlines()[8] == "edges"
@@ -86,6 +87,16 @@ def test_ack_names_the_edges_of_new_messages(
     assert verdict == "ack"
 
 
+@pytest.mark.parametrize("words", ["track {} farm a", "ack {} 7:40 --emit 1"])
+def test_a_misspelt_edge_is_refused(shell: Shell, acker: Acker, words: str) -> None:
+    ran = shell(*words.format(acker.namespace).split(), "--edge", "mil")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{acker.namespace} has no edge 'mil'; it has mill, shop, till" in " ".join(
+        ran.err.split()
+    )
+    assert acker.status().pending == 0
+
+
 @pytest.mark.parametrize(
     "options", [["--edge", "mill"], ["--emit", "3", "--edge", "mill", "--edge", "shop"]]
 )
@@ -94,16 +105,6 @@ def test_a_wrong_number_of_edges_is_refused(shell: Shell, acker: Acker, options:
     assert (ran.code, ran.out) == (2, "")
     assert "give it once" in ran.err
     assert acker.status().pending == 0
-
-
-def test_an_edge_that_is_not_listed_is_reported_once(
-    shell: Shell, acker: Acker, caplog: pytest.LogCaptureFixture
-) -> None:
-    ran = shell("track", acker.namespace, "farm", "a", "b", "--edge", "mil")
-    assert [edges_of(acker, ids) for _, *ids in lines(ran.out)] == [[()], [()]]
-    assert [each.getMessage() for each in caplog.records] == [
-        "the namespace does not list edge mil (it lists mill, shop, till): verdicts cannot name it"
-    ]
 
 
 def test_the_id_of_a_named_child_depends_on_the_salt(
@@ -222,10 +223,11 @@ def waiting(acker: Acker, *edges: str, first: int = 1) -> None:
 def test_status_edges_draws_where_trees_wait(shell: Shell, acker: Acker) -> None:
     waiting(acker, "shop", "shop", "mill", "")
     shown = shell("status", acker.namespace, "--edges", "--sample", "0").out
-    row = r"{} +█+ +{} +{}% +\d+ m?s ago +\d+ m?s ago *\n"
+    row = r"{} +█+[▉-▏]? +{} +{}% +\d+ m?s +\d+ m?s *\n"
     assert re.search(row.format("shop", 2, 50), shown)
     assert re.search(row.format("mill", 1, 25), shown)
-    assert re.search(row.format("on no named edge", 1, 25), shown)
+    assert re.search(row.format("no edge or an even number", 1, 25), shown)
+    assert re.search("edge +trees share +idle +longest *\n", shown), "a terminal of 80 columns"
     assert "till" not in shown
     assert "a sample of 4 trees, of 4 pending" in shown
     assert "a sample of" not in shell("status", acker.namespace, "--sample", "0").out
@@ -236,7 +238,7 @@ def test_status_edges_counts_expired_trees_by_edge(shell: Shell, acker: Acker) -
     waiting(acker, "shop", "shop", "mill", "")
     expire(acker)
     shown = shell("status", acker.namespace, "--edges", "--sample", "0").out
-    words = "expired since the namespace was created: mill 1, shop 2, on no named edge 1"
+    words = "expired since the namespace was created: mill 1, shop 2, no edge or an even number 1"
     assert words in shown
     found = json.loads(shell("status", acker.namespace, "--json").out)
     assert found["odd"] == {"mill": 1, "shop": 2, "till": 0, "": 1}

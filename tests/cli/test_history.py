@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point
 from acker_redis.sync.client import Acker
@@ -26,11 +27,19 @@ def filled(make_any_acker: MakeAcker) -> Acker:
 def test_slo_is_one_sentence_per_source(make_any_acker: MakeAcker, shell: Shell) -> None:
     ns = filled(make_any_acker).namespace
     burn = "burn rate 50 over 5m, 50 over 1h, 50 over 6h"
-    assert shell("slo", ns).out.splitlines() == [
+    *objectives, lost = shell("slo", ns).out.splitlines()
+    assert objectives == [
         f"{ns}: 75 % complete within 60 s, 30 h, budget left -4900 %; {burn}",
         "t: 75 % complete within 60 s, 30 h, budget left -4900 %; burn rate 50 over 1h, 50 over 6h",
     ]
-    whole, source = json.loads(shell("slo", ns, "--json").out)["objectives"]
+    assert re.fullmatch(
+        f"{ns}: 25 % of the 4 trees that ended in the last 2 h were nacked; "
+        r"there are nacks at least since \d{4}-\d\d-\d\d \d\d:\d\d",
+        lost,
+    )
+    found = json.loads(shell("slo", ns, "--json").out)
+    assert (found["nacks"]["nacked"], found["nacks"]["since_known"]) == (1, False)
+    whole, source = found["objectives"]
     assert (whole["ended"], whole["good"], whole["good_percent"], whole["met"]) == (4, 3, 75, False)
     assert (source["source"], source["target_percent"], source["within_ms"]) == ("t", 99.5, 60_000)
     assert whole["burn_rates"]["1h"]["rate"] == 50

@@ -35,6 +35,7 @@ def test_all_commands_are_registered() -> None:
         "namespaces",
         "config get",
         "config set",
+        "groups",
         "history",
         "slo",
         "acl",
@@ -60,6 +61,7 @@ def test_all_commands_are_registered() -> None:
         "bench",
         "demo",
         "simulate",
+        "size",
     }
 
 

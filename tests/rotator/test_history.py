@@ -11,9 +11,16 @@ import pytest
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError
-from acker_redis.flows.history import history_of, objectives_of, read_history, read_slo
+from acker_redis.flows.history import (
+    history_of,
+    losses_of,
+    objectives_of,
+    read_history,
+    read_slo,
+)
 from acker_redis.protocol.history import HOURS, MINUTE_MS, MINUTES, Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.slo import OTHERS, Objective
 from acker_redis.rotator.history import HistoryJob, write_once
 from acker_redis.rotator.jobs import Home
 from acker_redis.rotator.service import serve
@@ -205,6 +212,63 @@ def test_tracked_is_accounted_for_at_every_bucket(make_any_acker: MakeAcker) -> 
     assert marked == 1
     whole, *sources = objectives_of(acker.connection.drive(read_slo(acker.flows)))
     assert whole.share.ended >= sum(each.share.ended for each in sources[:-1])
+
+
+def ended(acker: Acker, first: int, acked: int, failed: int = 0) -> None:
+    """Track trees of source ``t``, and let them end."""
+    for anchor in range(first, first + acked + failed):
+        track(acker, anchor, 40)
+        row(acker, anchor, 40) if anchor < first + acked else fail(acker, anchor)
+
+
+def slo(acker: Acker) -> list[Objective]:
+    return objectives_of(acker.connection.drive(read_slo(acker.flows)))
+
+
+def test_objective_of_the_first_hour_counts_from_its_beginning(make_any_acker: MakeAcker) -> None:
+    """The point of an hour is written again each minute: it cannot be the beginning of its hour."""
+    acker = make_any_acker()
+    ended(acker, 1, 98)
+    write(acker)
+    age(acker, MINUTE_MS)
+    ended(acker, 101, 1, failed=1)
+    write(acker)
+    # The fields of both points of the hour are one.
+    age(acker, 1)
+    whole, source = slo(acker)
+    assert (whole.share.ended, whole.share.good) == (100, 99)
+    assert whole.share.over_ms > MINUTE_MS
+    assert (source.source, source.share.ended, source.share.good) == ("t", 100, 99)
+
+
+def test_objective_of_an_old_namespace_with_a_new_history_has_no_older_trees(
+    make_any_acker: MakeAcker,
+) -> None:
+    acker = make_any_acker(tick_ms=60_000)
+    ended(acker, 1, 50)
+    for _ in range(3):
+        tick(acker)
+    write(acker)
+    age(acker, MINUTE_MS)
+    ended(acker, 101, 1, failed=1)
+    write(acker)
+    age(acker, 1)
+    whole, others = slo(acker)
+    assert (whole.share.ended, whole.share.good) == (2, 1)
+    assert (others.source, others.share.ended) == (OTHERS, 2)
+
+
+def test_losses_are_those_of_the_minutes(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    write(acker)
+    age(acker, MINUTE_MS)
+    ended(acker, 1, 3)
+    write(acker)
+    age(acker, MINUTE_MS)
+    ended(acker, 101, 3, failed=2)
+    found = losses_of(acker.connection.drive(read_slo(acker.flows)))
+    assert found
+    assert (found.ended, found.nacked, found.since_known) == (8, 2, True)
 
 
 def test_ring_is_bounded(make_any_acker: MakeAcker) -> None:

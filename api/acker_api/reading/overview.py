@@ -2,9 +2,11 @@
 
 A survey costs one script per shard, and some ages (``ages.py``). A thousand namespaces take long,
 so the next survey begins after ten times the duration of the last one: the cost is bounded, and a
-judgement becomes older. ``every`` of a judgement says how old it may become.
+judgement becomes older. ``every`` of a judgement says how old it may become. A survey that has
+waited for an unavailable Redis has cost little, and soon another one must see that it is back.
 """
 
+import math
 import sys
 import time
 from collections import Counter
@@ -17,12 +19,14 @@ from acker_api.reading.ages import Ages
 from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor.health import judge, level, rotation, wrong
 from acker_redis.doctor.readings import Readings
-from acker_redis.errors import AckerError
+from acker_redis.errors import AckerError, RedisUnavailableError
 
 PERIOD = 1.0
 """Minimum of the seconds between two surveys."""
 TIMES = 10.0
 """A survey may take a tenth of the time at most."""
+AWAY = 2.0
+"""Maximum of the seconds between two surveys while Redis is unavailable, if only in part."""
 LISTED = 1000
 """Maximum number of namespaces in an answer, the worst ones."""
 RANK = {"error": 0, "warning": 1, "ok": 2}
@@ -70,7 +74,8 @@ class Overview:
         rows = [self.row(name, seen) for name, seen in survey.found.items()]
         rows.sort(key=lambda row: (RANK[row["level"]], row["name"]))
         took = survey.seconds + time.monotonic() - begun
-        return Judged(tuple(rows), max(PERIOD, TIMES * took))
+        away = any(isinstance(seen, RedisUnavailableError) for seen in survey.found.values())
+        return Judged(tuple(rows), min(max(PERIOD, TIMES * took), AWAY if away else math.inf))
 
     def row(self, name: str, seen: Seen | AckerError) -> Row:
         """Judge a namespace; an error means that it cannot be read."""

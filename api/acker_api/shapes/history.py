@@ -1,11 +1,13 @@
 """Shapes of answers: the history of a namespace, and its objectives."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from acker_redis.flows.history import History
+from acker_redis.protocol.losses import Losses
 from acker_redis.protocol.series import Bucket
 from acker_redis.protocol.slo import Objective
 from acker_redis.protocol.tables import bucket_json, objective_json
@@ -109,6 +111,19 @@ class CompletenessObjective(BaseModel):
     )
 
 
+class RecentNacks(BaseModel):
+    """Nacks of the last 15 minutes, by the points of minutes."""
+
+    over_ms: int = Field(description="Length of the window, as far as there is history")
+    ended: int = Field(examples=[12000])
+    nacked: int = Field(examples=[114])
+    since_ms: int = Field(
+        description="When the nacks began, in ms since 1970. Nacks with less than 15 minutes "
+        "between them belong together. A tree that expired was lost one lifetime before"
+    )
+    since_known: bool = Field(description="false: they may have begun before the history")
+
+
 class Slo(BaseModel):
     """The completeness objective of a namespace over 30 days, and those of its sources."""
 
@@ -117,13 +132,17 @@ class Slo(BaseModel):
     objectives: list[CompletenessObjective] = Field(
         description="The whole namespace first, then up to 16 sources and all others"
     )
+    nacks: RecentNacks | None = Field(description="null: none in the last 15 minutes")
 
     @classmethod
-    def of(cls, namespace: str, now_ms: int, found: Sequence[Objective]) -> "Slo":
-        """Convert objectives."""
+    def of(
+        cls, namespace: str, now_ms: int, found: Sequence[Objective], nacks: Losses | None
+    ) -> "Slo":
+        """Convert objectives and recent nacks."""
         fields: list[dict[str, Any]] = [objective_json(each) for each in found]
         return cls(
             namespace=namespace,
             now_ms=now_ms,
             objectives=[CompletenessObjective(**each) for each in fields],
+            nacks=RecentNacks(**asdict(nacks)) if nacks else None,
         )

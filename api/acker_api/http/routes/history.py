@@ -11,7 +11,13 @@ from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared
 from acker_api.shapes.history import NamespaceHistory, Slo
-from acker_redis.flows.history import history_of, objectives_of, read_history, read_slo
+from acker_redis.flows.history import (
+    history_of,
+    losses_of,
+    objectives_of,
+    read_history,
+    read_slo,
+)
 from acker_redis.protocol.series import Range, merged
 from acker_redis.protocol.tables import history_csv, objectives_csv
 
@@ -68,6 +74,7 @@ async def get_slo(
 ) -> Slo | Response:
     """Return how many trees of a namespace completed in time, over 30 days and by source.
 
+    `nacks` says how many trees were nacked in the last 15 minutes, and since when there are nacks.
     The objective is set by `slo_target` and `slo_ms`. Gaps of the history count: the number of
     trees that ended in a gap is known.
     """
@@ -76,7 +83,7 @@ async def get_slo(
     now_ms = readings.status.shards[0].now_ms
     if _wants_csv(format, accept):
         return _csv(objectives_csv(namespace, found, now_ms), f"{namespace}-slo.csv")
-    return Slo.of(namespace, now_ms, found)
+    return Slo.of(namespace, now_ms, found, await asyncio.to_thread(losses_of, readings))
 
 
 def _wants_csv(format: str | None, accept: str) -> bool:

@@ -61,6 +61,10 @@ export class Feed {
     this.error = new Signal(/** @type {ApiError | null} */ (null));
     /** Why verdicts cannot be read; null while they can be. @type {Signal<ApiError | null>} */
     this.verdictError = new Signal(/** @type {ApiError | null} */ (null));
+    /** Recent nacks and how many the target permits; null while none are known. @type {Signal<import("./losses.js").Losses | null>} */
+    this.losses = new Signal(/** @type {import("./losses.js").Losses | null} */ (null));
+    /** Recently expired trees by edge, or null. @type {Signal<Record<string, number> | null>} */
+    this.expired = new Signal(/** @type {Record<string, number> | null} */ (null));
     /** The number of gaps, at which verdicts may be missing: the events could not be resumed. */
     this.gaps = new Signal(0);
     /** The number of verdicts that events left out. */
@@ -148,7 +152,7 @@ export class Feed {
     const events = this.events.live && this.events.open && this.hears;
     const counted = this.#counted();
     const moved = counted !== this.counted || Date.now() - this.verdictsAt > VERDICTS_RARELY_MS;
-    // With events, once at the beginning: they start with the next verdict.
+    // With events, once after their hello: they start with the next verdict.
     if (events ? !this.verdictsAt : moved) {
       try {
         this.verdictsAt = Date.now();
@@ -183,7 +187,10 @@ export class Feed {
         this.events.heard();
         this.#take(status, "events");
       },
-      hello: ({ live }) => { this.hears = live !== false; },
+      hello: ({ live }) => {
+        this.hears = live !== false;
+        this.verdictsAt = 0; // verdicts between the last poll and this moment came by neither way
+      },
       outcome: ({ outcomes, blocks = [], dropped = 0 }) => {
         this.verdicts.add([...outcomes, ...blocks.flatMap(ofBlock)]);
         if (dropped) this.dropped.tell(this.dropped.value + dropped);

@@ -7,6 +7,10 @@ import { Signal } from "../core/signal.js";
 /** Maximum per kind, so that thousands of acks push out no failure. */
 const MOST = 500;
 const MAX_GROUPS = 200;
+/** The time of an event differs from that of its stream entry: the service writes it. */
+const NEAR_MS = 5000;
+/** The bits of the block and the slot in the anchor of a tree in a block. */
+const SLOTS = (1n << 62n) - 1n;
 
 /** @typedef {Pick<Outcome, "reason" | "why" | "cause" | "edges"> & {count: number, last: Outcome}} Failure */
 
@@ -23,8 +27,11 @@ export class Verdicts {
 
   /** @param {Outcome[]} outcomes in any order; known ones are ignored */
   add(outcomes) {
+    for (const each of outcomes) if (isWhole(each)) this.#replace(each);
+    const whole = this.list.filter(isWhole);
     const fresh = outcomes.filter((each) => {
       const name = key(each);
+      if (whole.some((block) => holds(block, each))) return false;
       if (this.known.has(name)) return false;
       this.known.add(name);
       return true;
@@ -56,6 +63,23 @@ export class Verdicts {
     return [...this.groups.values()].sort((a, b) => b.last.at_ms - a.last.at_ms);
   }
 
+  /**
+   * Remove the single trees that a poll has found before the event of their block.
+   *
+   * @param {Outcome} block
+   */
+  #replace(block) {
+    const [gone, kept] = [this.list.filter((each) => holds(block, each)), this.list.filter((each) => !holds(block, each))];
+    this.list = kept;
+    for (const each of gone) {
+      this.known.delete(key(each));
+      const group = this.groups.get(groupOf(each));
+      if (!group) continue;
+      group.count -= 1;
+      if (!group.count) this.groups.delete(groupOf(each));
+    }
+  }
+
   /** @param {Outcome} nack */
   #gather(nack) {
     const name = groupOf(nack);
@@ -83,6 +107,23 @@ export function ofBlock({ verdict, reason, block, label, source, count, acked, n
   if (verdict === "touch") return [made("touch", reason, count)];
   return [acked ? made("ack", verdict === "mixed" ? "completed" : reason, acked) : null,
     nacked ? made("nack", reason, nacked) : null].filter((each) => each !== null);
+}
+
+/** Whether this is the verdict on all trees of a block, from an event. @param {Outcome} outcome */
+function isWhole({ anchor }) {
+  return anchor.startsWith("block ");
+}
+
+/**
+ * Whether the verdict on a block is also that on a tree, which a poll has found: those of events, which
+ * have no entry, come before that of the block and have another reason.
+ *
+ * @param {Outcome} block
+ * @param {Outcome} tree
+ */
+function holds(block, { anchor, slot, entry, verdict, source, at_ms }) {
+  return Boolean(entry) && slot !== null && verdict === block.verdict && source === block.source
+    && Math.abs(at_ms - block.at_ms) < NEAR_MS && block.anchor === `block ${(BigInt(anchor) & SLOTS) >> 12n}`;
 }
 
 /**

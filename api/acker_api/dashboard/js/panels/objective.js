@@ -26,8 +26,9 @@ export function objectivePanel(feed, scope) {
     every: EVERY_MS,
     offline: "This service does not know the history.",
     load: (signal) => get(path, { signal }),
-    draw: ({ objectives }) => {
+    draw: ({ objectives, nacks }) => {
       const [whole] = objectives;
+      feed.losses.set(nacks ? { ...nacks, target_percent: whole.target_percent } : null);
       if (whole.good_percent === null) {
         put(panel.body, empty("clock", "No tree has ended yet", whole.over_ms
           ? "The figures begin with the first verdict." : "The rotator has written no history yet; it does so once a minute."));

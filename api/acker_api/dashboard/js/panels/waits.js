@@ -10,7 +10,7 @@ const COLUMNS = [{ title: "Edge" }, { title: "Waiting trees", kind: "wide bar-ce
   { title: "The longest", kind: "number minor" }, { title: "Expired lately", kind: "number" }, { title: "Since creation", kind: "number minor" }];
 const SAMPLE = 1000;
 const EVERY_MS = 4000;
-const WORDS = "Trees with an odd number of messages outstanding there; two on one edge do not show";
+const WORDS = "An edge is named by the sender of a message: mostly the queue, and so the program that reads it. Counted are trees with an odd number of messages outstanding there: two missing on one edge cancel each other out";
 
 /**
  * Return a place for the panel. The panel appears once the status has shown that there are edges.
@@ -36,7 +36,7 @@ export function waitsPanel(feed, scope) {
  * @param {number} lines
  */
 function panelOf(feed, scope, lines) {
-  const panel = new Panel({ title: "Where trees wait", note: WORDS, kind: "by-edge" });
+  const panel = new Panel({ title: "Where trees wait", fold: "rows", note: WORDS, kind: "by-edge" });
   const { root, body } = table("Sampled trees, by edge", COLUMNS, { kind: "stack" });
   put(panel.body, skeleton(lines));
   panel.load(scope, {
@@ -44,6 +44,7 @@ function panelOf(feed, scope, lines) {
     offline: "This service does not read where trees wait.",
     load: (signal) => get(inNamespace(feed.namespace, "waits"), { query: { sample: SAMPLE }, signal }),
     draw: (/** @type {import("../data/types.js").Waits} */ found) => {
+      feed.expired.set(found.expired);
       const status = feed.status.value;
       if (!status) return;
       panel.setTitle(`Where trees wait (sample of ${count(found.sampled)})`);
@@ -57,7 +58,7 @@ function panelOf(feed, scope, lines) {
         return;
       }
       put(body, shown.map(({ edge, trees, idle_ms, max_idle_ms }) => row(COLUMNS, [
-        edge ? foreign(edge) : h("span", { class: "quiet" }, "no named edge"), bar(trees, found.sampled),
+        edge ? foreign(edge) : h("span", { class: "quiet" }, "no edge or an even number"), bar(trees, found.sampled),
         trees ? duration(idle_ms) : "–", trees ? duration(max_idle_ms) : "–", 
         found.expired ? count(found.expired[edge] || 0) : "–", count(odd[edge] || 0)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
@@ -86,7 +87,7 @@ export function linesOf(found, edges) {
 export function expiredWords({ expired, expired_since_ms: since }) {
   if (!expired || !since) return "This service does not count the trees that expired lately.";
   const trees = Object.values(expired).reduce((sum, each) => sum + each, 0);
-  return `Expired lately: ${trees ? "" : "none "}since ${moment(since)}, when the service began to watch, or for a day`;
+  return `Expired lately: ${trees ? "counted" : "none"} since ${moment(since)}, when the service began to watch (at most a day ago), not when the loss began`;
 }
 
 /** @param {number} trees @param {number} sampled */

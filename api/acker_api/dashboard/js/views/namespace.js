@@ -6,6 +6,7 @@ import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
 import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
+import { lossWords } from "../data/losses.js";
 import { chip, empty } from "../ui/panel.js";
 import { block } from "./block.js";
 import { config } from "./config.js";
@@ -37,6 +38,14 @@ export function namespace(scope, place) {
   };
   put(content, draw());
 
+  /** Since when there are nacks, and on which edge; a healthy namespace loses some, too. */
+  const lost = h("span", { class: "finding-lost", dir: "ltr" });
+  const tellLosses = () => {
+    const text = lossWords(feed.losses.value, feed.expired.value);
+    put(lost, text ? [`${text} `, h("a", { href: href(["runbook", "nacks"]) }, "What to do")] : null);
+  };
+  feed.losses.hear(scope, tellLosses);
+  feed.expired.hear(scope, tellLosses);
   let said = "";
   let gone = false;
   /** Whether the page shows that the state is unknown. */
@@ -64,11 +73,13 @@ export function namespace(scope, place) {
     }
     said = found;
     say(alarms, findings.map((each) => each.title).join(". "));
+    put(lost);
     put(health, findings.length ? h("ul", { class: "findings", role: "list" }, findings.map((each) =>
       h("li", { class: `finding ${each.level}` }, icon("alert"),
-        h("div", { class: "finding-text" }, text(each)))))
+        h("div", { class: "finding-text" }, text(each), each.key === "nacks" ? lost : null))))
       : h("p", { class: "finding ok" }, icon("check"), h("span", {},
-        h("strong", {}, "Healthy."), ` ${turns}, and there is room below the high-water mark.`)));
+        h("strong", {}, "Healthy."), ` ${turns}, and there is room below the high-water mark.`, lost)));
+    tellLosses();
   });
   feed.error.hear(scope, (error) => {
     if (scope.over) return;

@@ -1,0 +1,43 @@
+/** What a healthy namespace loses, in words. Pure. */
+
+import { count, moment } from "../core/format.js";
+
+/**
+ * @typedef {object} Losses
+ * @property {number} ended trees that ended in the last minutes
+ * @property {number} nacked
+ * @property {number} over_ms
+ * @property {number} since_ms when the nacks began
+ * @property {boolean} since_known false: they may have begun earlier
+ * @property {number} target_percent
+ */
+
+/**
+ * Return the recent nacks as a sentence; "" if there are none.
+ *
+ * @param {Losses | null} losses
+ * @param {Record<string, number> | null} expired recently expired trees by edge, "" for no edge
+ */
+export function lossWords(losses, expired) {
+  if (!losses || !losses.ended) return "";
+  const { ended, nacked, over_ms: over, since_ms: since, target_percent: target } = losses;
+  const minutes = Math.max(1, Math.round(over / 60_000));
+  const began = `${losses.since_known ? "since" : "at least since"} ${moment(since)}`;
+  const permitted = Math.round((100 - target) * 1000) / 1000;
+  return `${share(nacked / ended)} of the ${count(ended)} trees that ended in the last ${minutes} min were nacked; there are nacks `
+    + `${began}. The target permits ${permitted} %.${onEdge(expired)}`;
+}
+
+/** @param {number} part */
+function share(part) {
+  const percent = part * 100;
+  return percent < 0.01 ? "Less than 0.01 %" : `${percent.toFixed(percent < 10 ? 2 : 0)} %`;
+}
+
+/** @param {Record<string, number> | null} expired */
+function onEdge(expired) {
+  const found = Object.entries(expired || {}).filter(([, trees]) => trees);
+  const all = found.reduce((sum, [, trees]) => sum + trees, 0);
+  const [edge, most] = found.sort((one, other) => other[1] - one[1])[0] || ["", 0];
+  return edge && most * 2 > all ? ` Most expired trees lack an ack on edge ${edge}: look at the program that reads it.` : "";
+}

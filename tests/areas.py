@@ -15,7 +15,8 @@ from tests import tiers
 class EveryArea:
     """Counts the tests that ran, by folder. Reports of workers arrive here as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, after_quick: bool = False) -> None:
+        self.after_quick = after_quick
         self.ran: Counter[str] = Counter()
         self.silent: list[str] = []
 
@@ -27,7 +28,7 @@ class EveryArea:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail if no test of a folder ran."""
-        self.silent = sorted(areas() - set(self.ran))
+        self.silent = sorted(areas(self.after_quick) - set(self.ran))
         if self.silent and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -37,11 +38,15 @@ class EveryArea:
             terminalreporter.write_line(f"FAILED {area}: no test of this folder ran", red=True)
 
 
-def areas() -> set[str]:
-    """Return the folders that have tests in the chosen tier, as ``tests/NAME``."""
+def areas(after_quick: bool = False) -> set[str]:
+    """Return the folders that have tests in the chosen tier, as ``tests/NAME``.
+
+    With ``after_quick``, without those of which a run of the quick tier has run every file.
+    """
     root = tiers.TESTS.parent
     return {
         file.parent.relative_to(root).as_posix()
         for file in tiers.TESTS.rglob("test_*.py")
         if not tiers.is_later(tiers.tier_of(file))
+        and not (after_quick and tiers.has_just_run(file, set()))
     }

@@ -29,11 +29,16 @@ NOT_TRACED = ("hazard", "properties", "servers", "vectors")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--tier`` and ``--every-area``."""
+    """Add the options of the tiers."""
     parser.addoption(
         "--tier",
         choices=tiers.TIERS,
         help="which tests run (tests/tiers.py): quick unless files are named, then full",
+    )
+    parser.addoption(
+        "--after-quick",
+        action="store_true",
+        help="leave out what the quick tier has just run (tests/tiers.py, has_just_run)",
     )
     parser.addoption(
         "--every-area",
@@ -55,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Imported now, because the tier decides on which servers the tests run.
     config.pluginmanager.register(importlib.import_module("tests.fixtures"))
     if config.option.every_area and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(EveryArea())
+        config.pluginmanager.register(EveryArea(config.option.after_quick))
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
@@ -68,6 +73,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect single tests of later tiers, and put the longest files first."""
     later = [item for item in items if any(map(tiers.is_later, _marks(item)))]
+    if config.option.after_quick:
+        later += [item for item in items if tiers.has_just_run(item.path, _marks(item))]
     if later:
         config.hook.pytest_deselected(items=later)
         left_out = set(later)

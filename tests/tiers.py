@@ -10,6 +10,7 @@ Hypothesis test.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -36,7 +37,9 @@ TIER_OF = {
     "examples": FULL,
     "fake": FULL,
     "hazard/test_cluster.py": FULL,
+    "integrations": FULL,
     "languages": FULL,
+    "model": FULL,
     "producer/test_gunicorn.py": FULL,
     "project/test_benchmarks.py": NIGHTLY,
     "project/test_wheel.py": FULL,
@@ -55,6 +58,13 @@ TIER_OF = {
     "spark/test_vanished.py": QUICK,
 }
 """Folders and files that are not quick; the longest matching name counts."""
+
+CLIENTS = (
+    *("api", "batching", "cli", "producer", "project", "protocol", "rotator", "source", "sync"),
+    *("transport", "trees"),
+)
+"""Folders about clients, not about servers: their quick tests without a budget are the same in each
+tier."""
 
 
 @dataclass(frozen=True)
@@ -136,3 +146,15 @@ def tier_of(path: Path) -> str:
 def is_later(tier: str) -> bool:
     """Return whether a tier comes after the chosen one, so that it does not run."""
     return TIERS.index(tier) > TIERS.index(_current)
+
+
+def has_just_run(path: Path, marks: set[str]) -> bool:
+    """Return whether a run of the quick tier has run this test, as it is in each tier."""
+    folder = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+    return folder in CLIENTS and tier_of(path) == QUICK and not marks and not _has_budget(path)
+
+
+@cache
+def _has_budget(path: Path) -> bool:
+    text = path.read_text()
+    return "tests.tiers" in text or "hypothesis" in text

@@ -34,6 +34,25 @@ def test_the_longest_name_decides_the_tier_of_a_file(place: str, tier: str) -> N
     assert tiers.tier_of(tiers.TESTS / place) == tier
 
 
+@pytest.mark.parametrize(
+    ("place", "marks", "left_out"),
+    [
+        ("producer/test_gunicorn.py", set(), False),
+        ("api/test_gate.py", set(), True),
+        ("api/test_gate.py", {tiers.FULL}, False),
+        ("rotator/test_kill.py", set(), False),
+        ("trees/test_frontier.py", set(), False),
+        ("api/test_cluster.py", set(), False),
+        ("conformance/test_latency.py", set(), False),
+        ("spark/test_lanes.py", set(), False),
+    ],
+)
+def test_only_quick_tests_of_clients_have_just_run(
+    place: str, marks: set[str], left_out: bool
+) -> None:
+    assert tiers.has_just_run(tiers.TESTS / place, marks) == left_out
+
+
 def test_a_folder_with_an_earlier_file_is_entered() -> None:
     assert tiers.tier_of(tiers.TESTS / "spark") == tiers.QUICK
     assert tiers.tier_of(tiers.TESTS / "browser") == tiers.FULL
@@ -65,7 +84,8 @@ def finished(*reports: tuple[str, str]) -> tuple[areas.EveryArea, Any]:
 def test_folder_of_skips_fails_every_area(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(areas, "areas", lambda: {"tests/one", "tests/two", "tests/three"})
+    folders = {"tests/one", "tests/two", "tests/three"}
+    monkeypatch.setattr(areas, "areas", lambda after_quick: folders)
     plugin, session = finished(
         ("tests/one/test_a.py::test", "passed"),
         ("tests/two/test_b.py::test", "skipped"),
@@ -76,7 +96,7 @@ def test_folder_of_skips_fails_every_area(
 
 
 def test_folder_with_one_test_that_ran_passes_every_area(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(areas, "areas", lambda: {"tests/one"})
+    monkeypatch.setattr(areas, "areas", lambda after_quick: {"tests/one"})
     plugin, session = finished(
         ("tests/one/test_a.py::test_1", "skipped"), ("tests/one/test_a.py::test_2", "failed")
     )
@@ -87,6 +107,15 @@ def test_every_area_checks_the_folders_of_the_tier() -> None:
     found = areas.areas()
     assert {"tests/trees", "tests/spark/smoke"} <= found
     assert ("tests/browser" in found) != tiers.is_later(tiers.FULL)
+
+
+def test_folder_that_the_quick_tier_has_run_need_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiers, "_current", tiers.FULL)
+    again = areas.areas(after_quick=True)
+    assert "tests/sync" in areas.areas() - again
+    assert {"tests/spark", "tests/conformance", "tests/browser", "tests/cluster"} <= again
 
 
 @pytest.mark.parametrize(

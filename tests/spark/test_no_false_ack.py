@@ -79,7 +79,7 @@ def test_record_of_a_gap_gets_one_verdict_in_its_own_batch(
 @pytest.mark.parametrize(
     ("seed", "mode", "shards"),
     [
-        (0, "driver", 1),
+        pytest.param(0, "driver", 1, marks=pytest.mark.nightly),
         (1, "executors", 2),
         *(pytest.param(n, "executors", 2, marks=pytest.mark.nightly) for n in range(2, 9)),
     ],

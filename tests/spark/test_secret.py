@@ -36,7 +36,9 @@ def test_plans_show_no_secret(spark: SparkSession, make_spark_acker: MakeSparkAc
     assert [each for each in hidden if each in shown] == []
 
 
-@pytest.mark.parametrize("where", ["here", "connect", "3.5"])
+@pytest.mark.parametrize(
+    "where", ["here", "connect", pytest.param("3.5", marks=pytest.mark.nightly)]
+)
 def test_event_log_and_log_and_checkpoint_show_no_secret(
     make_case: MakeCase, tmp_path: Path, where: str
 ) -> None:

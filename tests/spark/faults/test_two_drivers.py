@@ -47,7 +47,7 @@ def track_some(spark: SparkSession, case: Case, modulo: int) -> None:
     [
         ("loose", "driver", "track", "standing"),
         ("loose", "executors", "middle", "sent"),
-        ("counted", "driver", "middle", "sent"),
+        pytest.param("counted", "driver", "middle", "sent", marks=pytest.mark.nightly),
         ("counted", "driver", "track", "write"),
     ],
 )

@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || tr
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
-.PHONY: help demo test test-all test-nightly lint lint-python lint-lua lint-prose bench clients docs docs-serve screenshots clean
+.PHONY: help demo test test-all test-nightly model lint lint-python lint-lua lint-prose bench bench-peers clients docs docs-serve screenshots clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,8 +23,10 @@ help:
 	@echo "make test          the essentials on one real server, in minutes; needs Python and make"
 	@echo "make test-all      everything that CI runs: all servers, Spark, languages, browser, deploy"
 	@echo "make test-nightly  also mutants, long histories, a million trees, each benchmark once"
+	@echo "make model         every interleaving of the protocol, within bounds, by Spin; needs spin and gcc"
 	@echo "make lint          ruff, mypy --strict, luacheck, the English"
 	@echo "make bench         figures, side by side"
+	@echo "make bench-peers   beside Celery, dramatiq, rq, BullMQ and counters; installs them apart"
 	@echo "make clients       put the Lua scripts into the clients of other languages"
 	@echo "make docs          the documentation site, in site/, without a network"
 	@echo "make docs-serve    the site at http://127.0.0.1:8001, built again when a page changes"
@@ -50,6 +52,10 @@ test-all: $(VENV)/.dev $(VENV)/spark.jsa
 test-nightly: $(VENV)/.dev $(VENV)/spark.jsa
 	@$(PYTEST) --tier nightly --timeout 7200 $(ARGS)
 
+# ARGS='--tier nightly' has larger bounds; ARGS='split-rows --trails' shows one counterexample.
+model: $(VENV)/.test
+	@$(BIN)/python -m model $(ARGS)
+
 lint: lint-python lint-lua lint-prose
 
 lint-python: $(VENV)/.dev
@@ -65,12 +71,16 @@ lint-lua: $(VENV)/.dev
 lint-prose: $(VENV)/.dev
 	@$(BIN)/python -m tests.project.prose
 
-bench: $(VENV)/.demo
+bench: $(VENV)/.test
 	@$(BIN)/python benchmarks/apply.py $(ARGS)
 	@$(BIN)/python benchmarks/parts.py
 	@$(BIN)/python benchmarks/blocks.py
 	@$(BIN)/python benchmarks/columns.py
 	@$(BIN)/python benchmarks/producer.py
+	@$(BIN)/python benchmarks/process_batch.py
+	@$(BIN)/python benchmarks/kafka.py
+	@$(BIN)/python benchmarks/celery_tasks.py
+	@$(BIN)/python benchmarks/http_requests.py
 	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py
 	@$(BIN)/python benchmarks/drain.py
@@ -80,6 +90,10 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
 	@$(BIN)/python benchmarks/explain.py
+
+# ARGS=--small has a twentieth of the trees. Without node, BullMQ is skipped.
+bench-peers: $(VENV)/.test
+	@$(BIN)/python benchmarks/peers/run.py $(ARGS)
 
 # Material warns of MkDocs 2, which the constraints exclude.
 docs docs-serve: export NO_MKDOCS_2_WARNING = 1
@@ -98,6 +112,7 @@ clients:
 	@$(PYTHON) clients/sync_lua.py
 
 clean:
+	rm -rf benchmarks/peers/.venv benchmarks/peers/bullmq/node_modules
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # .venv keeps the Python that made it; another PYTHON is an error.

@@ -83,9 +83,12 @@ elseif call('EXISTS', meta) == 1 then
   end
   for i, field in ipairs(FIELDS) do
     if have[i] ~= ARGV[i] and field ~= 'salt' then
+      local how = 'change it (acker-redis config set, or reshard)'
+      if field == 'edges' or field == 'buckets' then
+        how = 'it cannot be changed; drop the namespace'
+      end
       return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
-        .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; change it (acker-redis config set, or '
-        .. 'reshard), or use another name')
+        .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; ' .. how .. ', or use another name')
     end
   end
   return { 0, salt }

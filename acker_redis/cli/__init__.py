@@ -16,9 +16,11 @@ import typer
 from acker_redis.cli import (
     explain,
     find,
+    groups,
     history,
     namespaces,
     services,
+    size,
     state,
     trees,
     trials,
@@ -54,7 +56,9 @@ def _options(
 ) -> None: ...
 
 
-for each in (namespaces, state, history, find, verdicts, explain, trees, services, trials):
+for each in (
+    namespaces, size, state, history, find, verdicts, groups, explain, trees, services, trials,
+):  # fmt: skip
     each.register(app)
 
 

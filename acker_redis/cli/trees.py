@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,6 +64,7 @@ def track(
     check_name("source", source)
     rejected = 0
     with options.acker(namespace, url) as acker:
+        _check_edges(acker, [edge])
         make = partial(emit, edges=messages, edge=edge, ids=acker.ids)
         for lines in _input(source_ids):
             trees = [_at(number, make, text) for number, text in lines]
@@ -124,7 +125,8 @@ def ack(
     --child, then those of --emit. Send the new messages only after their line was printed.
 
     --edge names the edge on which a new message travels. It is given once for all new messages, or
-    once for each: --emit 2 --edge mill --edge shop. An empty name stands for no edge.
+    once for each: --emit 2 --edge mill --edge shop. An empty name stands for no edge; a name that
+    the namespace does not list is refused.
     """
     children: list[str | None] = [*(child or ()), *(None for _ in range(emit))]
     named = edge or [""]
@@ -140,7 +142,7 @@ def ack(
         ids = [str(processing.emit(key=key, edge=name)) for key, name in new]
         return processing.acked(), ids
 
-    _process(namespace, messages, url, as_json, done, bool(children))
+    _process(namespace, messages, url, as_json, done, bool(children), named)
 
 
 def fail(
@@ -170,10 +172,12 @@ def _process(
     as_json: bool,
     rows_of: Callable[[Processing], tuple[list[Row], list[str]]],
     lines_out: bool,
+    edges: Iterable[str] = (),
 ) -> None:
     from acker_redis.trees.processing import Processing
 
     with options.acker(namespace, url) as acker:
+        _check_edges(acker, edges)
         begin = partial(Processing, ids=lambda: acker.ids)
         if messages != ["-"]:
             _send(acker, [rows_of(begin(*messages))], as_json, lines_out)
@@ -183,6 +187,19 @@ def _process(
             Processing(*(text for _, text in lines))
             done = [_at(n, lambda t: rows_of(begin(t)), text) for n, text in lines]
             _send(acker, done, as_json, lines_out)
+
+
+def _check_edges(acker: Acker, named: Iterable[str]) -> None:
+    """Refuse a misspelt edge before anything is sent.
+
+    A namespace without edges ignores the names, so that one script serves every namespace.
+    """
+    known = acker.ids.edges
+    for edge in named:
+        if edge and known and edge not in known:
+            raise typer.BadParameter(
+                f"{acker.namespace} has no edge {edge!r}; it has {', '.join(known)}"
+            )
 
 
 def _send(

@@ -9,7 +9,7 @@ import pytest
 from acker_api import problems
 from acker_redis import errors
 from acker_redis.protocol import commands
-from tests.docs import cli_page, metrics_page, runbook_script
+from tests.docs import cli_page, metrics_page, runbook_script, scale_page
 from tests.docs.blocks import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -26,6 +26,10 @@ def _section(page: str, heading: str) -> str:
 
 def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert cli_page.PAGE.read_text() == cli_page.page(), "run: python -m tests.docs.cli_page"
+
+
+def test_the_table_of_the_page_about_scale_is_up_to_date() -> None:
+    assert scale_page.PAGE.read_text() == scale_page.page(), "run: python -m tests.docs.scale_page"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -21,6 +21,10 @@ def name_of(side: tuple[Client, str]) -> str:
     return f"{client.name}-{library}" if library else client.name
 
 
+SLOW = "shell"
+"""It starts a process for each of some thousand calls."""
+
+
 @pytest.fixture(params=SIDES, ids=name_of)
 def side(request: pytest.FixtureRequest) -> tuple[Client, str]:
     """Return each side; skip it if a requirement is missing."""

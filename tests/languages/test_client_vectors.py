@@ -13,6 +13,7 @@ from acker_redis.embedded import EmbeddedRedis
 from clients import sync_lua
 from tests.cluster.servers import Cluster
 from tests.languages.clients import CLIENTS, HERE, Client
+from tests.languages.conftest import SIDES, SLOW, name_of
 from tests.languages.driver import Driver
 from tests.languages.monitor import Monitor, unescape
 from tests.languages.server import Server
@@ -65,6 +66,15 @@ def test_server_agrees_with_the_vectors(driver: Driver, on_one: Place) -> None:
     assert ran.read > 300
 
 
+@pytest.mark.parametrize(
+    "side",
+    [
+        pytest.param(side, marks=pytest.mark.nightly if side[0].name == SLOW else [])
+        for side in SIDES
+    ],
+    ids=name_of,
+    indirect=True,
+)
 def test_cluster_agrees_with_the_vectors(driver: Driver, on_three: Place) -> None:
     ran = runner(driver, on_three)
     found = ran.mismatches(for_clusters(VECTORS))

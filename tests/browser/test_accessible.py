@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.load import Load
-from tests.browser.look import panel
+from tests.browser.look import card, panel
 
 
 @cache
@@ -49,7 +49,7 @@ def test_axe_finds_nothing_serious(
     page = open_page("/login", width=width, theme=theme)
     blameless(page)
     page.goto("/")
-    expect(page.locator(".card")).to_contain_text("Warning")
+    expect(card(page, "orders")).to_contain_text("Warning")
     blameless(page)
     keep(page, f"namespaces-{width}-{theme}")
     page.goto("/#/ns/orders")
@@ -77,7 +77,7 @@ def test_axe_finds_nothing_serious(
 def test_pages_work_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> None:
     busy(make_load)
     page = open_page("/")
-    expect(page.locator(".card")).to_contain_text("orders")
+    expect(card(page, "orders")).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")

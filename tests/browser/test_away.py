@@ -12,7 +12,7 @@ from playwright.sync_api import Route, expect
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
-from tests.browser.look import figure, panel
+from tests.browser.look import card, figure, panel
 from tests.browser.stack import Service
 
 
@@ -33,7 +33,7 @@ def test_hanging_redis_is_reported_and_recovers(
     expect(figure(page, "Pending")).to_have_text("30")
     expect(banner).to_be_hidden()
     overview = open_page("/", at=impatient, width=380)
-    listed = overview.locator(".card")
+    listed = card(overview, "orders")
     expect(listed).to_contain_text("Healthy")
     pid = redis_server.pid
     assert pid
@@ -160,18 +160,21 @@ def test_dropped_namespace_is_reported_on_its_page(
     page = open_page("/#/ns/orders")
     expect(figure(page, "Pending")).to_have_text("0")
     overview = open_page("/")
-    card = overview.locator(".card")
-    expect(card).to_contain_text("Healthy")
+    listed = card(overview, "orders")
+    expect(listed).to_contain_text("Healthy")
     load.track(3)
-    expect(card).to_contain_text("3pending")
+    expect(listed).to_contain_text("3pending")
     load.acker.drop()
     expect(page.get_by_text("No such namespace")).to_be_visible()
     gone = re.compile(r"Gone since [\d:]{8}; Redis lost data, or it was dropped")
     expect(page.locator(".content")).to_have_text(gone)
-    expect(card).to_contain_text(gone)
-    expect(card).to_contain_text("Gone")
-    expect(overview.locator(".page-note")).to_have_text("0 namespaces: 1 gone")
-    overview.get_by_role("button", name="Forget orders").click()
+    expect(listed).to_contain_text(gone)
+    expect(listed).to_contain_text("Gone")
+    # The service may have listed a namespace of the test before.
+    expect(overview.locator(".page-note")).to_have_text(re.compile(r"^0 namespaces: \d gone$"))
+    forget = overview.get_by_role("button", name=re.compile("^Forget "))
+    while forget.count():
+        forget.first.click()
     expect(overview.get_by_text("No namespace yet")).to_be_visible()
     page.reload()
     expect(page.locator(".content")).to_contain_text(re.compile("It was there until [\\d:]{8};"))

@@ -9,7 +9,7 @@ from playwright.sync_api import APIResponse, Page, Route, expect
 from acker_redis.batching.batch import Batch
 from acker_redis.protocol.keys import channel
 from tests.browser.conftest import MakeLoad, OpenPage
-from tests.browser.look import figure, panel
+from tests.browser.look import card, figure, panel
 from tests.browser.stack import Service
 from tests.support import tick
 from tests.waiting import LIMIT, wait_until
@@ -205,9 +205,9 @@ def test_list_is_updated_by_events(make_load: MakeLoad, open_page: OpenPage) -> 
     # A poll would fail.
     page.route("**/overview*", lambda route: route.fulfill(status=500))
     load.track(4)
-    expect(page.locator(".card-figure")).to_have_text("7")
+    expect(card(page, "orders").locator(".card-figure")).to_have_text("7")
     load.track(4)
-    expect(page.locator(".card-figure")).to_have_text("11")
+    expect(card(page, "orders").locator(".card-figure")).to_have_text("11")
     make_load("bills")
     expect(page.locator(".card")).to_have_count(2)
 

@@ -7,18 +7,17 @@ from playwright.sync_api import Route, expect
 
 from acker_redis.protocol.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
-from tests.browser.look import figure, panel
+from tests.browser.look import card, figure, panel
 
 
 def test_figures_follow_redis(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders", shards=4, high_water=1000)
     load.track(300)
     page = open_page("/")
-    card = page.locator(".card")
-    expect(card.get_by_role("link", name="orders")).to_be_visible()
-    expect(card).to_contain_text("300")
-    expect(card).to_contain_text("Healthy")
-    card.get_by_role("link", name="orders").click()
+    orders = card(page, "orders")
+    expect(orders).to_contain_text("300")
+    expect(orders).to_contain_text("Healthy")
+    orders.get_by_role("link", name="orders").click()
     expect(page).to_have_url(re.compile("#/ns/orders$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("orders")
     expect(page).to_have_title("orders · acker")
@@ -88,7 +87,7 @@ def test_reshard_is_shown(make_load: MakeLoad, open_page: OpenPage) -> None:
     expect(finding).to_contain_text("Resharding to 8 shards: no new tree is tracked until it ends")
     expect(finding).to_contain_text("the verdicts of 3 pending trees")
     page.get_by_role("link", name="Namespaces", exact=True).first.click()
-    expect(page.locator(".card")).to_contain_text("Resharding")
+    expect(card(page, "orders")).to_contain_text("Resharding")
     page.go_back()
     load.acker.connection.client.hdel(meta, "reshard")
     expect(page.locator(".page-head")).not_to_contain_text("resharding to")

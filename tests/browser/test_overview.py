@@ -9,7 +9,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.load import Load
-from tests.browser.look import figure
+from tests.browser.look import card, figure
 from tests.browser.test_accessible import blameless
 from tests.support import let_wait
 
@@ -35,10 +35,10 @@ def test_overview_without_events_is_polled(make_load: MakeLoad, open_page: OpenP
     page.route("**/api/v1/events*", lambda route: route.fulfill(status=404))
     page.goto("/")
     expect(page.locator("#connection")).to_have_text("Connected")
-    card = page.locator(".card", has=page.get_by_role("link", name="orders"))
-    expect(card.locator(".card-figure")).to_have_text("3")
+    orders = card(page, "orders")
+    expect(orders.locator(".card-figure")).to_have_text("3")
     load.track(2)
-    expect(card.locator(".card-figure")).to_have_text("5")
+    expect(orders.locator(".card-figure")).to_have_text("5")
 
 
 def test_all_namespaces_are_judged_worst_first(make_load: MakeLoad, open_page: OpenPage) -> None:
@@ -126,14 +126,14 @@ def test_unreadable_namespace_shows_no_text_of_a_script(
 ) -> None:
     load = make_load("orders")
     page = open_page("/")
-    card = page.locator(".card")
-    expect(card).to_contain_text("Healthy")
+    orders = card(page, "orders")
+    expect(orders).to_contain_text("Healthy")
     client, meta = load.acker.connection.client, ShardKeys("orders", 0).meta
     client.delete(meta)
     client.set(meta, "x")
-    expect(card).to_contain_text("Unreadable")
-    expect(card).to_contain_text("Command refused by Redis")
-    expect(page.locator(".card.stale")).to_be_visible()
+    expect(orders).to_contain_text("Unreadable")
+    expect(orders).to_contain_text("Command refused by Redis")
+    expect(orders).to_have_class(re.compile(r"\bstale\b"))
     page.get_by_role("link", name="orders").click()
     health = page.locator(".health")
     expect(health).to_contain_text("a script failed in Redis")

@@ -7,12 +7,9 @@ event loop. Handlers of different messages may run side by side.
 import asyncio
 import inspect
 import logging
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -25,6 +22,7 @@ from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.aiokafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
+from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_is
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.trees.message_id import MessageId
@@ -170,8 +168,9 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 header: see :class:`acker_redis.integrations.kafka.TrackedConsumer`.
 
         """
+        loop = asyncio.get_running_loop()
         try:
-            with self._until_signal():
+            with until_signal(lambda: loop.call_soon_threadsafe(self._finish.set)):
                 await self._read(handler, batch, commit_every)
         finally:
             await self.stop()
@@ -354,30 +353,6 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             log.warning("messages will be delivered again: %s", error)
         finally:
             self._assigned.forget(revoked)
-
-    @contextmanager
-    def _until_signal(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: dict[int, Any] = {}
-
-        def restore() -> None:
-            while before:
-                signal.signal(*before.popitem())
-
-        loop = asyncio.get_running_loop()
-
-        def on_signal(*_: object) -> None:
-            restore()
-            loop.call_soon_threadsafe(self._finish.set)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, on_signal)
-        try:
-            yield
-        finally:
-            restore()
 
 
 async def _result(found: Any) -> Any:

@@ -14,12 +14,10 @@ expires: a replay, and no false ack.
 """
 
 import logging
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
@@ -29,6 +27,7 @@ from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.kafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
+from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Handle
@@ -188,7 +187,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
         """
         try:
-            with self._until_signal():
+            with until_signal(self._stop.set):
                 self._loop(handler, batch, commit_every)
         finally:
             self.close()
@@ -376,28 +375,6 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 return
             for producer in tuple(self._producers):
                 producer.flush(IDLE)
-
-    @contextmanager
-    def _until_signal(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: dict[int, Any] = {}
-
-        def restore() -> None:
-            while before:
-                signal.signal(*before.popitem())
-
-        def on_signal(*_: object) -> None:
-            self._stop.set()
-            restore()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, on_signal)
-        try:
-            yield
-        finally:
-            restore()
 
 
 def _places(partitions: list[Any]) -> list[Place]:

@@ -1,0 +1,66 @@
+"""Entries with ids: the commands that add them to streams, in one round trip."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import redis
+
+from acker_redis.trees.message_id import HEADER, MessageId
+
+Fields = Mapping[Any, Any]
+"""The fields of an entry, as redis-py takes and returns them."""
+Command = tuple[Any, ...]
+
+AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError)
+"""Errors after which a command may have had an effect, or none."""
+
+
+def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Command:
+    """Return the arguments of XADD, as bytes and without an id.
+
+    They are encoded now, so that a later change of the caller's values has no effect, and invalid
+    fields raise here.
+
+    Raises:
+        redis.DataError: The fields are empty or no mapping, or a value is of a wrong type.
+
+    """
+    if not fields or not isinstance(fields, Mapping):
+        raise redis.DataError(f"the fields of an entry are a mapping, not empty, not {fields!r}")
+    encode = client.get_encoder().encode
+    trim = () if maxlen is None else (b"MAXLEN", b"~", encode(maxlen))
+    parts: list[Any] = [encode(stream), *trim, b"*"]
+    for name, value in fields.items():
+        name = encode(name)
+        if bytes(name).lower() != HEADER.encode():
+            parts += name, encode(value)
+    return tuple(parts)
+
+
+def with_id(command: Command, ids: MessageId) -> Command:
+    """Add the field ``acker-tuple`` to the arguments of XADD.
+
+    An entry has at least one field: without any other it gets an empty id.
+
+    >>> with_id((b"orders", b"*", b"name", b"a hat"), MessageId({7: 40}))
+    (b'orders', b'*', b'name', b'a hat', b'acker-tuple', b'7:40')
+    """
+    return (*command, HEADER.encode(), str(ids).encode()) if ids or command[-1] == b"*" else command
+
+
+def add(client: Any, commands: Sequence[Command]) -> list[Exception | None]:
+    """Add entries in one round trip; return for each why Redis refuses it, or None.
+
+    Raises:
+        redis.ConnectionError: No reply: some of the entries may have been added. So do the other
+            errors in ``AWAY``.
+
+    """
+    pipe = client.pipeline(transaction=False)
+    for command in commands:
+        pipe.execute_command("XADD", *command)
+    replies = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, AWAY):
+            raise reply
+    return [reply if isinstance(reply, Exception) else None for reply in replies]

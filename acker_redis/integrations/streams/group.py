@@ -1,0 +1,123 @@
+"""The commands of a consumer group: each names one key, so that clusters take them, too.
+
+**Why XPENDING and XCLAIM, not XAUTOCLAIM.** The two do the same in two steps. XAUTOCLAIM does not
+say how often an entry was delivered, and on Redis 6.2 it hides the key of a deleted entry. XCLAIM
+takes an entry only if it is still idle, so two workers never take the same one.
+"""
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import redis
+
+from acker_redis.integrations.streams.entries import Fields
+
+Entry = tuple[Any, Fields]
+"""The key of an entry and its fields."""
+
+
+class Left(NamedTuple):
+    """An entry that some worker has received and not settled."""
+
+    key: Any
+    deliveries: int
+    consumer: str
+
+
+class Group:
+    """One consumer of a group of one stream.
+
+    Args:
+        client: A client of redis-py.
+        stream: The name of the stream.
+        name: The name of the group.
+        consumer: The name of the consumer.
+
+    """
+
+    def __init__(self, client: Any, stream: str, name: str, consumer: str) -> None:
+        self.client, self.stream, self.name, self.consumer = client, stream, name, consumer
+
+    def create(self) -> None:
+        """Create the group, at the first entry of the stream; a no-op if it exists."""
+        try:
+            self.client.xgroup_create(self.stream, self.name, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    def new(self, count: int, block: int | None) -> list[Entry]:
+        """Return up to ``count`` entries that no consumer has received; wait ``block`` ms."""
+        read = self.client.xreadgroup
+        found = read(self.name, self.consumer, {self.stream: ">"}, count=count, block=block)
+        if isinstance(found, dict):  # RESP3
+            return [entry for lists in found.values() for each in lists for entry in each]
+        return [entry for _, entries in found for entry in entries]
+
+    def left(self, idle: int) -> Left | None:
+        """Return the first entry that is idle for at least ``idle`` ms; None if there is none."""
+        found = self._pending("-", "+", idle)
+        return found[0] if found else None
+
+    def claim(self, key: Any, idle: int) -> Fields | None:
+        """Take an entry over if it is idle for ``idle`` ms; return its fields.
+
+        None if another worker was faster, or the entry was deleted from the stream: then it leaves
+        the group, too.
+        """
+        for found, fields in self.client.xclaim(self.stream, self.name, self.consumer, idle, [key]):
+            if found is not None:
+                return dict(fields)
+            self.done([key], delete=False)  # Redis 6.2; later versions have done it
+        return None
+
+    def owns(self, key: Any) -> bool:
+        """Return whether an entry still belongs to this consumer."""
+        return any(each.consumer == self.consumer for each in self._pending(key, key))
+
+    def keep(self, key: Any) -> None:
+        """Restart the idle time of an entry, without a further delivery."""
+        self._own([key], 0)
+
+    def give_back(self, keys: list[Any], idle: int) -> None:
+        """Let other workers take entries of this consumer over at once."""
+        if keys:
+            self._own(keys, idle)
+
+    def done(self, keys: list[Any], *, delete: bool) -> None:
+        """Remove entries from the group, and, if asked, from the stream."""
+        if not keys:
+            return
+        pipe = self.client.pipeline(transaction=False)
+        pipe.xack(self.stream, self.name, *keys)
+        if delete:
+            pipe.xdel(self.stream, *keys)
+        pipe.execute()
+
+    def leave(self) -> None:
+        """Remove the consumer if nothing is pending for it.
+
+        With pending entries Redis would forget those, too. The name must not be in use elsewhere.
+        """
+        with suppress(redis.ResponseError):  # the group may be deleted
+            if not self.client.xpending_range(
+                self.stream, self.name, min="-", max="+", count=1, consumername=self.consumer
+            ):
+                self.client.xgroup_delconsumer(self.stream, self.name, self.consumer)
+
+    def _own(self, keys: list[Any], idle: int) -> None:
+        args = self.stream, self.name, self.consumer, 0, keys
+        self.client.xclaim(*args, idle=idle, justid=True)
+
+    def _pending(self, first: Any, last: Any, idle: int | None = None) -> list[Left]:
+        found = self.client.xpending_range(
+            self.stream, self.name, min=first, max=last, count=1, idle=idle
+        )
+        return [
+            Left(each["message_id"], each["times_delivered"], _text(each["consumer"]))
+            for each in found
+        ]
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else name

@@ -1,0 +1,86 @@
+"""An entry of a stream in process, and the entries that its handler adds. No I/O.
+
+The id of a child is in the row of its parent before the child is added to a stream. The row is sent
+after the children were added. So a tree never completes while one of its entries is missing.
+"""
+
+from contextvars import ContextVar
+from typing import Any
+
+from acker_redis.errors import ClosedError
+from acker_redis.integrations.streams.entries import Command, Fields, with_id
+from acker_redis.protocol.rows import Row
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing
+
+
+class Work:
+    """One entry that a handler processes.
+
+    Args:
+        key: The key of the entry in its stream, such as ``b"1700000000000-0"``.
+        fields: Its fields, as redis-py returns them.
+        processing: The message that the entry is.
+        since: When this worker received the entry, on the ``time.monotonic`` clock.
+
+    """
+
+    __slots__ = (
+        "_outbox", "dropped", "error", "fields", "key", "open", "processing", "since", "told",
+    )  # fmt: skip
+
+    def __init__(self, key: Any, fields: Fields, processing: Processing, since: float) -> None:
+        self.key = key
+        self.fields = fields
+        self.processing = processing
+        self.since = since
+        self.open = True
+        """Whether a function of the application runs, and may add entries."""
+        self.error: BaseException | None = None
+        """Why the message must fail."""
+        self.told = False
+        """Whether the application is told of the failure: what it adds then is not tracked."""
+        self.dropped = False
+        """Whether the entry is a duplicate, to be removed without a row."""
+        self._outbox: list[Command] = []
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the entry has an id."""
+        return any(self.processing.inputs)
+
+    def put(self, command: Command, child: str | None, edge: str) -> int:
+        """Add a child to those that are sent next; return how many these are.
+
+        Raises:
+            ClosedError: The handler has returned.
+            InvalidBatchError: ``child`` was used for another child.
+
+        """
+        if not self.open:
+            raise ClosedError("this entry is processed: its handler has returned")
+        ids = MessageId() if self.told else self.processing.emit(key=child, edge=edge)
+        self._outbox.append(with_id(command, ids))
+        return len(self._outbox)
+
+    def take(self) -> list[Command]:
+        """Return the children to send, each once."""
+        taken, self._outbox = self._outbox, []
+        return taken
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the message must fail; the first error counts."""
+        self.error = self.error or error
+
+    def rows(self) -> list[Row]:
+        """Close the message, and return the rows to send."""
+        if self.error is not None:
+            has_failed = self.processing.has_failed
+            return [] if has_failed else self.processing.failed(self.error)
+        if self.dropped or not self.processing.open:
+            return []
+        return self.processing.acked()
+
+
+current: ContextVar[Work | None] = ContextVar("acker_stream_entry", default=None)
+"""The entry in process."""

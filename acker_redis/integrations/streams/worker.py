@@ -1,0 +1,501 @@
+"""A worker of a consumer group: processes entries, acks them, and takes over those of dead workers.
+
+**Order of events** for each entry: its handler returns; its children are added to their streams;
+Redis has applied the row of the entry; the entry leaves the group (XACK). A crash at any moment
+leaves an entry that is delivered again, and none that is skipped. The same holds for a doubt: if
+Redis does not answer, the entry stays pending. Entries whose handlers take little time go through
+these steps together, in one round trip each.
+
+**What a second delivery does.** The tree of an entry that was acked and not yet removed has two
+acks. If it is complete, the second is ignored. If not, the acks cancel each other, and the tree
+expires: a replay, and no false ack.
+
+**Slow is not dead.** An entry that is idle for too long goes to another worker. The slow worker
+notices that before it acks: it discards what the handler has added, and sends no row.
+
+**Poison.** The group counts deliveries. New entries are read in batches, so a crash counts for
+each entry of a batch. Therefore an entry that is taken over is processed alone: from the second
+delivery on, a crash counts for this entry only.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from acker_redis.errors import (
+    AckerError,
+    BacklogError,
+    BufferFullError,
+    ClosedError,
+    ConfigError,
+    FenceError,
+    InvalidBatchError,
+    RedisUnavailableError,
+)
+from acker_redis.integrations.streams.entries import AWAY, Fields, add, encoded
+from acker_redis.integrations.streams.group import Entry, Group
+from acker_redis.integrations.streams.work import Work, current
+from acker_redis.integrations.until_signal import until_signal
+from acker_redis.kinds import check_blocking, check_is
+from acker_redis.protocol.rows import Row
+from acker_redis.sync.bolt import Handle
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing
+
+log = logging.getLogger(__name__)
+
+SETTLE = 0.01
+"""Seconds after which the entries that were processed are settled."""
+ROUND = 0.1
+"""Seconds that the entries of one batch should take: the batches are made to fit."""
+BLOCK = 0.1
+"""Seconds that read() waits for entries, and after which run() notices a signal."""
+PAUSE = 0.5
+"""Seconds between two attempts of run() while Redis does not answer."""
+MOST = 1000
+"""Children of one entry that wait to be added."""
+
+RETRIED = (*AWAY, RedisUnavailableError, BacklogError, BufferFullError, FenceError)
+
+Handler = Callable[..., object]
+OnFailure = Callable[[Fields, BaseException], object]
+
+
+class StreamWorker:
+    """A worker that processes the entries of a stream, as a consumer of a group.
+
+    :meth:`run` calls a handler with the fields of each entry. The entry is acked when the handler
+    has returned, and fails with the exception's words if it raises. A program with its own loop
+    calls :meth:`read` and :meth:`handle` instead. Either way an entry is processed at least once.
+    Start several workers to use several cores.
+
+    **A failed entry** is removed from the group: its source decides about a replay. With
+    ``on_failure`` the application is told, too.
+
+    **Dead workers.** An entry that was neither acked nor failed for ``idle`` seconds is delivered
+    to another worker. After ``deliveries`` deliveries it fails, because it may kill its workers.
+
+    **Without an id** (the field ``acker-tuple``) an entry is processed and not tracked, and so are
+    its children. If it fails and there is no ``on_failure``, no source is told: the exception ends
+    :meth:`run`, and the entry stays pending. The same holds for an id that is malformed.
+
+    **Deleted entries.** If an entry is trimmed or deleted before its processing, its tree expires.
+
+    Args:
+        acker: The client of the namespace.
+        client: The client of redis-py for the streams, with or without ``decode_responses``; it
+            may be a cluster's.
+        stream: The name of the stream.
+        group: The name of the group; it is created if it does not exist, at the first entry.
+        consumer: A name that no other worker has; by default a random one.
+        idle: Seconds after which an entry goes to another worker: longer than the slowest handler,
+            and best shorter than the timeout of the namespace.
+        deliveries: Maximum number of deliveries of an entry.
+        delete: Whether entries are deleted from the stream, too, when they leave the group. Other
+            groups that read the stream would miss them.
+        on_failure: ``on_failure(fields, error)`` is called for each entry that failed, for example
+            to add it to a dead-letter stream. What it adds is not tracked. If it raises, the entry
+            stays pending, and the exception ends :meth:`run`.
+
+    Raises:
+        ConfigError: An argument is invalid.
+
+    Examples:
+        >>> import redis
+        >>> from acker_redis.integrations.streams import StreamWorker
+        >>> client = redis.Redis.from_url(url)
+        >>> worker = StreamWorker(Acker.from_url(url, "orders"), client, "orders", "pricing")
+        >>> def price(fields):
+        ...     worker.xadd("priced", {"name": fields[b"name"], "total": 19})
+        ...     worker.stop()
+        >>> _ = client.xadd("orders", {"name": "a hat"})
+        >>> worker.run(price)
+        >>> client.xlen("priced")
+        1
+
+    """
+
+    def __init__(
+        self,
+        acker: Acker,
+        client: Any,
+        stream: str,
+        group: str,
+        *,
+        consumer: str | None = None,
+        idle: float = 60.0,
+        deliveries: int = 5,
+        delete: bool = False,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        check_is(acker, Acker, "a StreamWorker")
+        check_blocking("a StreamWorker", on_failure=on_failure)
+        if not idle >= 0.001:
+            raise ConfigError(f"idle is a number of seconds, at least 0.001, not {idle!r}")
+        if type(deliveries) is not int or deliveries < 1:
+            raise ConfigError(f"deliveries is a number, at least 1, not {deliveries!r}")
+        self.acker = acker
+        self.stream = stream
+        self._client = client
+        self._leaves = consumer is None
+        me = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._group = Group(client, stream, group, me)
+        self._idle, self._deliveries, self._delete = idle, deliveries, delete
+        self._on_failure = on_failure
+        self._ids = acker.fresh_ids
+        self._sink = Producer(acker)
+        self._stop = threading.Event()
+        self._works: list[Work] = []
+        """Entries whose handlers have returned, and that are not settled."""
+        self._begun = self._closed = False
+        self._look_at = self._read_at = self._settled_at = 0.0
+        self._given = 0
+        """Number of new entries that the last read() has returned."""
+        self._fits = 1
+        """Number of new entries that take about ROUND seconds."""
+
+    @property
+    def current(self) -> Handle:
+        """The handle of the entry in process, for ``fail()``.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        return Handle(_in_process().processing, self._sink)
+
+    def run(self, handler: Handler, *, count: int = 100) -> None:
+        """Process entries until :meth:`stop`, SIGTERM or SIGINT; then close.
+
+        In the main thread it handles the first of these signals: the handler that runs returns, and
+        entries that were read and not handled go to other workers at once. A second signal acts as
+        before. While Redis does not answer, it logs that and tries again.
+
+        Args:
+            handler: ``handler(fields)`` is called with the fields of each entry, as redis-py
+                returns them. It may call :meth:`xadd`.
+            count: Maximum number of entries that are read at once. Fewer are read if handlers are
+                slow. With 1, no entry ever waits for the handler of another.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            Exception: What ``on_failure`` raises, or the failure of an entry without an id: see
+                the class.
+
+        """
+        check_blocking("run()", handler=handler)
+        try:
+            _ = self.acker.config
+            with until_signal(self._stop.set):
+                while not self._stop.is_set():
+                    try:
+                        self._round(handler, count)
+                    except RETRIED as error:
+                        log.warning("%s: entries stay pending: %s", self.stream, error)
+                        self._stop.wait(PAUSE)
+        finally:
+            self.close()
+
+    def read(self, count: int = 100, block: float = BLOCK) -> list[tuple[str, list[Entry]]]:
+        """Settle handled entries, and return entries to :meth:`handle`, as XREADGROUP does.
+
+        Args:
+            count: Maximum number of entries.
+            block: Seconds to wait for entries.
+
+        Returns:
+            Nothing, or the stream with its entries: their keys and their fields. An entry of
+            another worker comes alone.
+
+        Raises:
+            redis.RedisError: Redis refuses, or does not answer.
+            AckerError, Exception: As :meth:`settle`.
+
+        """
+        self.settle()
+        self._pace()
+        if not self._begun:
+            self._group.create()
+            self._begun = True
+        try:
+            entries = self._left() or self._new(min(count, self._fits), block)
+        except redis.ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+            self._begun = False  # the stream was deleted
+            return []
+        return [(self.stream, entries)] if entries else []
+
+    def handle(self, key: Any, fields: Fields, handler: Handler, *args: Any) -> None:
+        """Call ``handler(fields, *args)``; the entry is acked or failed soon, by :meth:`settle`.
+
+        An Exception of the handler fails the message, and is not raised. An entry that was read
+        too long ago is left to other workers.
+
+        Raises:
+            BaseException: What the handler raises that is no Exception: the entry stays pending.
+            redis.RedisError, AckerError, Exception: As :meth:`settle`.
+
+        """
+        if time.monotonic() - self._read_at > self._idle / 2:
+            log.info("%s: entry %s waited too long, another worker gets it", self.stream, key)
+            return
+        work = self._begin(key, fields)
+        if work.error is None:
+            try:
+                self._call(work, handler, fields, *args)
+            except Exception as error:
+                work.failed(error)
+        self._works.append(work)
+        if time.monotonic() - self._settled_at > SETTLE:
+            self.settle()
+
+    def xadd(
+        self,
+        name: str | bytes,
+        fields: Fields,
+        *,
+        maxlen: int | None = None,
+        child: str | None = None,
+        edge: str = "",
+    ) -> None:
+        """Add an entry that the entry in process has caused to a stream.
+
+        It is added after the handler has returned, together with others; see :meth:`flush`. An
+        ``acker-tuple`` in ``fields`` is replaced, so a handler may pass on the fields it got. If
+        Redis refuses the entry, the tree fails with Redis's words.
+
+        Args:
+            name: The name of the stream.
+            fields: The fields, as redis-py's ``xadd`` takes them.
+            maxlen: If given, trims the stream to about this number of entries.
+            child: Says which child of the processed entry this is. Its id is then derived, and
+                the same when the entry is delivered again: see :meth:`Handle.emit`.
+            edge: The name of the edge that the entry travels on.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+            ClosedError: The handler has returned.
+            redis.DataError: A field is of a wrong type, or there are none.
+
+        """
+        work = _in_process()
+        if work.put(encoded(self._client, name, fields, maxlen), child, edge) >= MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Add the entries that handlers have given to :meth:`xadd` now.
+
+        Raises:
+            redis.ConnectionError: No reply: they may have been added. In a handler this fails the
+                entry in process, if the handler does not catch it.
+
+        """
+        work = current.get()
+        self._add([*self._works, work] if work else self._works)
+
+    def drop(self) -> None:
+        """Let the entry in process be removed without a row, because it is a duplicate.
+
+        Two entries have one id if a worker died between ``xadd(.., child=)`` and the removal of its
+        own entry. Two acks would cancel each other. A handler that knows which of the two it has
+        processed drops the other.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        _in_process().dropped = True
+
+    def renew(self) -> None:
+        """Restart the time after which the entry in process goes to another worker.
+
+        The timeout of its tree restarts, too. For handlers that take longer than ``idle``.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+            ClosedError: Another worker has the entry already.
+            redis.RedisError, AckerError: Redis does not answer.
+
+        """
+        work = _in_process()
+        if not self._group.owns(work.key):
+            raise ClosedError(f"another worker has taken entry {work.key!r} over")
+        now = time.monotonic()
+        self._group.keep(work.key)
+        work.since = now
+        Handle(work.processing, self._sink).reset_timeout()
+
+    def settle(self) -> None:
+        """Add the children of handled entries, apply their rows, and remove them from the group.
+
+        :meth:`read` and :meth:`handle` call it in time.
+
+        Raises:
+            redis.RedisError, AckerError: Redis does not answer: the entries stay pending.
+            Exception: What ``on_failure`` raises, or the failure of an entry without an id. That
+                entry stays pending, and all others are settled.
+
+        """
+        if not self._works:
+            return
+        works, self._works = self._works, []
+        works = [work for work in works if not self._is_lost(work)]
+        self._add(works)
+        rows: list[Row] = []
+        done, raised = [], None
+        for work in works:
+            try:
+                rows += self._rows(work)
+            except Exception as error:
+                raised = raised or error
+            else:
+                done.append(work.key)
+        self._sink.add(rows)
+        self._sink.flush()
+        self._group.done(done, delete=self._delete)
+        self._settled_at = time.monotonic()
+        if raised:
+            raise raised
+
+    def stop(self) -> None:
+        """End :meth:`run` when the handler that runs has returned. Any thread may call it."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Settle handled entries, and leave the group. A second call is a no-op."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.settle()
+            if self._leaves:
+                self._group.leave()
+        except RETRIED as error:
+            log.warning("%s: entries will be delivered again: %s", self.stream, error)
+        finally:
+            self._sink.close()
+
+    def __enter__(self) -> "StreamWorker":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _round(self, handler: Handler, count: int) -> None:
+        for _, entries in self.read(count):
+            for number, (key, fields) in enumerate(entries):
+                if self._stop.is_set():
+                    left = [each for each, _ in entries[number:]]
+                    self._group.give_back(left, int(self._idle * 1000))
+                    return
+                self.handle(key, fields, handler)
+
+    def _pace(self) -> None:
+        """Let the next batch take about ROUND seconds, so that a worker holds few entries."""
+        given, self._given = self._given, 0
+        if given:
+            took = time.monotonic() - self._read_at
+            if took > ROUND:
+                self._fits = max(1, int(given * ROUND / took))
+            else:
+                self._fits = max(self._fits, 2 * given)
+
+    def _new(self, count: int, block: float) -> list[Entry]:
+        # Before the call: an entry is not idle for longer than this worker believes.
+        self._read_at = time.monotonic()
+        entries = self._group.new(count, int(block * 1000) or None)
+        self._given = len(entries)
+        return entries
+
+    def _left(self) -> list[Entry]:
+        """Take over an entry that a worker has left; if there is none, look again after a while."""
+        now, idle = time.monotonic(), max(1, int(self._idle * 1000))
+        if now < self._look_at:
+            return []
+        left = self._group.left(idle)
+        if left is None:
+            self._look_at = now + self._idle / 2
+            return []
+        fields = self._group.claim(left.key, idle)
+        if fields is None:
+            log.warning("%s: entry %s of %s is deleted, or taken by another worker",
+                        self.stream, left.key, left.consumer)  # fmt: skip
+            return []
+        self._read_at = now
+        if left.deliveries < self._deliveries:
+            return [(left.key, fields)]
+        work = self._begin(left.key, fields)
+        work.failed(AckerError(f"delivered {left.deliveries} times, and no worker has settled it"))
+        self._works.append(work)
+        self.settle()
+        return []
+
+    def _begin(self, key: Any, fields: Fields) -> Work:
+        wrong: Exception | None = None
+        try:
+            ids = MessageId.from_headers(fields)
+        except InvalidBatchError as error:
+            ids, wrong = MessageId(), error
+        work = Work(key, fields, Processing(ids, ids=self._ids), self._read_at)
+        work.error = wrong
+        return work
+
+    def _call(self, work: Work, function: Handler, *args: Any) -> None:
+        token = current.set(work)
+        work.open = True
+        try:
+            function(*args)
+        finally:
+            work.open = False
+            current.reset(token)
+
+    def _is_lost(self, work: Work) -> bool:
+        if time.monotonic() - work.since < self._idle / 2 or self._group.owns(work.key):
+            return False
+        log.warning("%s: entry %s took so long that another worker has it: discarded",
+                    self.stream, work.key)  # fmt: skip
+        return True
+
+    def _add(self, works: list[Work]) -> None:
+        outbox = [(work, command) for work in works for command in work.take()]
+        if outbox:
+            refused = add(self._client, [command for _, command in outbox])
+            for (work, _), error in zip(outbox, refused, strict=True):
+                if error:
+                    work.failed(error)
+
+    def _rows(self, work: Work) -> list[Row]:
+        error = work.error
+        if error is not None:
+            log.warning("%s: entry %s failed: %r", self.stream, work.key, error)
+            if self._on_failure is not None:
+                work.told, work.error = True, None
+                self._call(work, self._on_failure, work.fields, error)
+                self._add([work])
+                if work.error is not None:
+                    raise work.error
+                work.error = error
+            elif not work.tracked:
+                raise error
+        return work.rows()
+
+
+def _in_process() -> Work:
+    work = current.get()
+    if work is None:
+        raise ConfigError(
+            "an entry must be in process: call this in a handler (in another thread: in a copy of "
+            "its context), use a StreamSender for first messages, and redis-py for entries that "
+            "are not tracked"
+        )
+    return work

@@ -159,6 +159,11 @@ class GroupFlows:
         """Whether the source has groups at all; else no command is sent for them."""
         return self._on_group is not None
 
+    @property
+    def begun(self) -> bool:
+        """Whether a block runs, or its group is not opened or sealed yet."""
+        return bool(self._blocks or self._work)
+
     def enter(self, name: str) -> GroupBlock:
         """Begin a block; raise ConfigError without ``on_group`` or if a block has that name."""
         if not self.active:

@@ -147,6 +147,15 @@ class SourceFlows:
         self._paused = 0
         """Pauses in a row, because too much was pending or because of a reshard."""
 
+    def fresh(self) -> "SourceFlows":
+        """Return the flows of the same source without records."""
+        return SourceFlows(self._flows, self.name, self.settings)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has run a step, or has records or groups."""
+        return bool(self._oldest_at or self.live() or self.groups.begun)
+
     def live(self) -> int:
         """Return the number of records that are not closed."""
         # In this order: a record that goes from the inbox to pending may count twice, never zero

@@ -139,7 +139,7 @@ class Source:
 
         A forked child calls this, because the records are the parent's.
         """
-        self._flows = SourceFlows(self.acker.flows, self._flows.name, self._settings)
+        self._flows = self._flows.fresh()
         self._admission = threading.Lock()
         """Held while a thread checks for room and adds a record."""
         self._changed = threading.Condition()

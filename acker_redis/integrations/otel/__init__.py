@@ -1,0 +1,9 @@
+"""OpenTelemetry: a span for each verdict of a source, linked to the span that emitted the record.
+
+``pip install 'acker-redis[otel]'``. ``tracing.py`` attaches to a source, ``records.py`` keeps the
+emitting context with each record, ``spans.py`` is the content of a span, ``meters.py`` the metrics.
+"""
+
+from acker_redis.integrations.otel.tracing import trace_verdicts
+
+__all__ = ["trace_verdicts"]

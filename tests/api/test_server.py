@@ -384,6 +384,7 @@ def test_accept_that_is_retried_after_shutdown_is_not_logged(
     loop.close()
 
 
+@pytest.mark.full
 def test_more_clients_than_descriptors_leave_no_traceback() -> None:
     few = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"']
     with running(few, URL="redis://127.0.0.1:1/0") as (process, port, _):

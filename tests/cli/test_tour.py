@@ -110,9 +110,8 @@ def test_the_table_changes_in_place() -> None:
         assert len(re.findall(r"^order-1  1 ", shown.text(), re.M)) == 1
 
 
-@pytest.mark.parametrize(
-    "env", [{"NO_COLOR": "1"}, pytest.param({"TERM": "dumb"}, marks=pytest.mark.full)], ids=str
-)
+@pytest.mark.full
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_without_colour_the_same_is_told_in_plain_lines(env: dict[str, str]) -> None:
     piped = subprocess.run(
         FAST,
@@ -132,6 +131,7 @@ def test_without_colour_the_same_is_told_in_plain_lines(env: dict[str, str]) -> 
     assert max(map(len, piped.stdout.splitlines())) <= 80
 
 
+@pytest.mark.full
 def test_slow_waits_for_enter() -> None:
     with terminal([*FAST, "--slow"]) as shown:
         for number in range(1, 5):
@@ -152,6 +152,7 @@ def test_slow_without_a_terminal_asks_for_no_key(monkeypatch: pytest.MonkeyPatch
     check_told(ran.out)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("moment", "sign", "code"),
     [
@@ -178,9 +179,8 @@ def test_an_interrupted_tour_leaves_nothing(
         assert gone(processes, scratch)
 
 
-@pytest.mark.parametrize(
-    ("order", "attempt"), [("order-2", 1), pytest.param("order-5", 2, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("order", "attempt"), [("order-2", 1), ("order-5", 2)])
 def test_a_pipeline_that_loses_more_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, order: str, attempt: int
 ) -> None:

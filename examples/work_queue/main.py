@@ -10,16 +10,16 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
 import redis
-from streams import Queue
 
-from acker_redis import Acker, AckerConfig, Backoff, Frontier, MessageId, Record, Rotator, Source
+from acker_redis import Acker, AckerConfig, Backoff, Frontier, Record, Rotator, Source
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.integrations.streams import StreamSender
 
 WORKERS = "split", "count", "count", "count", "join"
 INPUT = [text.encode() for _, text in sorted(topics.items())]
@@ -79,18 +79,13 @@ def run(url: str) -> bool:
     print(f"{len(INPUT)} documents, {len(WORKERS)} workers", flush=True)
     client = redis.Redis.from_url(url)
     client.sadd(f"{name}:traps", TRAP)
-    documents = Queue(client, f"{name}:documents")
-
-    def send(record: Record, ids: Sequence[MessageId]) -> None:
-        documents.put(ids[0], line=record.source_id, text=record.value)
-
     with Acker.from_url(url, name) as acker:
         acker.create(AckerConfig(tick_ms=10_000))
         with services(url, name) as workers, Rotator([acker]):
             source = Source(
                 acker,
                 "input",
-                send,
+                StreamSender(acker, client, f"{name}:documents"),
                 on_ack=progress.ack,
                 on_fail=progress.fail,
                 dead_letter=progress.park,
@@ -99,7 +94,7 @@ def run(url: str) -> bool:
                 max_pending=30,
             )
             for line, text in enumerate(INPUT):
-                source.emit(str(line), text)
+                source.emit(str(line), {"line": line, "text": text})
             while not source.join(timeout=0.05):
                 trapped: Any = client.lpop(f"{name}:trapped")
                 if trapped:

@@ -173,6 +173,19 @@ class StreamWorker:
         """
         return Handle(_in_process().processing, self._sink)
 
+    @property
+    def key(self) -> Any:
+        """The key of the entry in process, such as ``b"1700000000000-0"``.
+
+        It is the same in each delivery of the entry, and tells it from a duplicate: see
+        :meth:`drop`.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        return _in_process().key
+
     def run(self, handler: Handler, *, count: int = 100) -> None:
         """Process entries until :meth:`stop`, SIGTERM or SIGINT; then close.
 
@@ -307,8 +320,8 @@ class StreamWorker:
         """Let the entry in process be removed without a row, because it is a duplicate.
 
         Two entries have one id if a worker died between ``xadd(.., child=)`` and the removal of its
-        own entry. Two acks would cancel each other. A handler that knows which of the two it has
-        processed drops the other.
+        own entry. Two acks would cancel each other. A handler that has noted :attr:`key` with its
+        result drops an entry with another key.
 
         Raises:
             ConfigError: No handler runs in this context.

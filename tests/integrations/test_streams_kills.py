@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -48,6 +49,9 @@ def test_killed_worker_loses_no_record_and_acks_nothing_unprocessed(
             failed.setdefault(record.source_id, set()).add(verdict.why)
 
     client = redis.Redis.from_url(any_server.url)
+    groups = {name: "pricing", f"{name}-priced": "shipping"}
+    for stream, group in groups.items():
+        client.xgroup_create(stream, group, id="0", mkstream=True)
     with Acker.from_url(any_server.url, name, timeout=60) as acker:
         acker.create(AckerConfig(tick_ms=500, buckets=3, edges=("orders", "priced")))
         sender = StreamSender(acker, client, name)
@@ -79,14 +83,35 @@ def test_killed_worker_loses_no_record_and_acks_nothing_unprocessed(
             wait_until(Path(f"{file}.{process.pid}").exists, "a worker")
             return process
 
+        def pause(slow: "subprocess.Popen[bytes]") -> None:
+            """Stop a worker until another has taken its entries over; then both work."""
+            slow.send_signal(signal.SIGSTOP)
+            other = start()
+            wait_until(lambda: closed() or not left(slow.pid), "entries of a stopped worker")
+            slow.send_signal(signal.SIGCONT)
+            at = len(steps()) + dice.randrange(20)
+            wait_until(lambda: closed() or len(steps()) >= at, "work of both", 0.001)
+            other.kill()
+            other.wait()
+
+        def left(pid: int) -> int:
+            return sum(
+                each["pending"]
+                for stream, group in groups.items()
+                for each in client.xinfo_consumers(stream, group)
+                if f"-{pid}-".encode() in each["name"]
+            )
+
         reader = threading.Thread(target=read)
         with Rotator([acker]):
             reader.start()
-            for _ in range(kills):
+            for number in range(kills):
                 more(20)
                 process = start()
                 at = len(steps()) + dice.randrange(40)
                 wait_until(lambda at=at: closed() or len(steps()) >= at, "work", 0.001)
+                if number % 4 == 1:
+                    pause(process)
                 process.kill()
                 process.wait()
             process = start()
@@ -109,6 +134,6 @@ def test_killed_worker_loses_no_record_and_acks_nothing_unprocessed(
         assert all(why.startswith(named) for whys in failed.values() for why in whys), failed
         print(f"{kills} kills: {emitted} records, {len(set(acked))} acked, {len(failed)} failed "
               f"an attempt, {len(set(failed) - set(acked))} given up")  # fmt: skip
-        client.delete(name, f"{name}-priced")
+        client.delete(*groups)
         acker.drop()
     client.close()

@@ -61,6 +61,8 @@ BLOCK = 0.1
 """Seconds that read() waits for entries, and after which run() notices a signal."""
 PAUSE = 0.5
 """Seconds between two attempts of run() while Redis does not answer."""
+TRIES = 10
+"""Attempts to take over an entry between two reads of new ones: other workers may be faster."""
 MOST = 1000
 """Children of one entry that wait to be added."""
 
@@ -259,7 +261,7 @@ class StreamWorker:
             redis.RedisError, AckerError, Exception: As :meth:`settle`.
 
         """
-        if time.monotonic() - self._read_at > self._idle / 2:
+        if self._is_late():
             log.info("%s: entry %s waited too long, another worker gets it", self.stream, key)
             return
         work = self._begin(key, fields)
@@ -408,8 +410,9 @@ class StreamWorker:
         for _, entries in self.read(count):
             for number, (key, fields) in enumerate(entries):
                 if self._stop.is_set():
-                    left = [each for each, _ in entries[number:]]
-                    self._group.give_back(left, int(self._idle * 1000))
+                    if not self._is_late():
+                        left = [each for each, _ in entries[number:]]
+                        self._group.give_back(left, int(self._idle * 1000))
                     return
                 self.handle(key, fields, handler)
 
@@ -423,6 +426,10 @@ class StreamWorker:
             else:
                 self._fits = max(self._fits, 2 * given)
 
+    def _is_late(self) -> bool:
+        """Return whether other workers may soon take over the entries that read() has returned."""
+        return time.monotonic() - self._read_at > self._idle / 2
+
     def _new(self, count: int, block: float) -> list[Entry]:
         # Before the call: an entry is not idle for longer than this worker believes.
         self._read_at = time.monotonic()
@@ -432,25 +439,28 @@ class StreamWorker:
 
     def _left(self) -> list[Entry]:
         """Take over an entry that a worker has left; if there is none, look again after a while."""
-        now, idle = time.monotonic(), max(1, int(self._idle * 1000))
-        if now < self._look_at:
-            return []
-        left = self._group.left(idle)
-        if left is None:
-            self._look_at = now + self._idle / 2
-            return []
-        fields = self._group.claim(left.key, idle)
-        if fields is None:
-            log.warning("%s: entry %s of %s is deleted, or taken by another worker",
-                        self.stream, left.key, left.consumer)  # fmt: skip
-            return []
-        self._read_at = now
-        if left.deliveries < self._deliveries:
-            return [(left.key, fields)]
-        work = self._begin(left.key, fields)
-        work.failed(AckerError(f"delivered {left.deliveries} times, and no worker has settled it"))
-        self._works.append(work)
-        self.settle()
+        idle = int(self._idle * 1000)
+        for _ in range(TRIES):
+            now = time.monotonic()
+            if now < self._look_at:
+                break
+            left = self._group.left(idle)
+            if left is None:
+                self._look_at = now + self._idle / 2
+                break
+            fields = self._group.claim(left.key, idle)
+            if fields is None:
+                log.info("%s: entry %s of %s is deleted, or taken by another worker",
+                         self.stream, left.key, left.consumer)  # fmt: skip
+                continue
+            self._read_at = now
+            if left.deliveries < self._deliveries:
+                return [(left.key, fields)]
+            work = self._begin(left.key, fields)
+            times = f"delivered {left.deliveries} times, and no worker has settled it"
+            work.failed(AckerError(times))
+            self._works.append(work)
+            self.settle()
         return []
 
     def _begin(self, key: Any, fields: Fields) -> Work:

@@ -61,12 +61,12 @@ class Rig:
         consumer = await self.consumer(**more)
         left = count
 
-        async def counted(message: Any) -> None:
+        async def counted(message: Any) -> object:
             nonlocal left
             left -= 1
             if not left:
                 consumer.finish()
-            await handler(message)
+            return await handler(message)
 
         await consumer.run(counted)
 
@@ -433,4 +433,81 @@ def test_source_sends_its_records_and_a_refused_one_fails(play: Play) -> None:
         assert found["order-2"][1].startswith("MessageSizeTooLargeError")
 
     seen: list[tuple[bytes, bytes]] = []
+    play(scene)
+
+
+@pytest.mark.parametrize("event", ["rebalance", "seek", "seek_to_beginning", "seek_to_committed"])
+def test_messages_that_were_read_before_their_partition_moved_are_read_again(
+    play: Play, event: str
+) -> None:
+    """In a rebalance that a slow handler outlasts, and when a handler seeks."""
+
+    async def scene(rig: Rig) -> None:
+        put(rig.servers, rig.topic, [("k", value, None) for value in "abcd"])
+        consumer, tried = await rig.consumer(), list[bytes]()
+
+        async def again(message: Any) -> None:
+            tried.append(message.value)
+            place = TopicPartition(rig.topic, message.partition)
+            if tried == [b"a", b"b"]:
+                if event == "rebalance":
+                    await consumer.commit()
+                    consumer._assigned.forget([place])
+                    consumer._assigned.assign([place])
+                    AIOKafkaConsumer.seek(consumer, place, 1)
+                elif event == "seek":
+                    consumer.seek(place, 1)
+                else:
+                    await consumer.commit()
+                    await getattr(consumer, event)(place)
+            elif message.value == b"d":
+                consumer.finish()
+
+        await consumer.run(again)
+        second = [b"a", b"b"] if event == "seek_to_beginning" else [b"b"]
+        assert tried == [b"a", b"b", *second, b"c", b"d"]
+        assert rig.done() == 4
+
+    play(scene)
+
+
+def test_handler_that_returns_a_coroutine_fails_its_message(play: Play) -> None:
+    async def scene(rig: Rig) -> None:
+        rig.put("a")
+
+        async def careless(message: Any) -> Any:
+            return nothing(message)  # not awaited
+
+        await rig.run(careless, 1)
+        ((verdict, why),) = rig.verdicts().values()
+        assert verdict == "nack"
+        assert "was not run" in why
+
+    play(scene)
+
+
+def test_message_that_its_handler_has_settled_is_left_as_it_is(play: Play) -> None:
+    async def scene(rig: Rig) -> None:
+        rig.put("failed", "acked")
+        consumer = await rig.consumer()
+
+        async def settle(message: Any) -> None:
+            if message.value == b"failed":
+                await consumer.current.fail("no such address")
+            else:
+                await consumer.current.ack()
+                consumer.finish()
+
+        await consumer.run(settle)
+        assert rig.verdicts() == {"failed": ("nack", "no such address"), "acked": ("ack", "")}
+        assert rig.done() == 2
+
+    play(scene)
+
+
+def test_batch_of_messages_without_ids_is_refused(play: Play) -> None:
+    async def scene(rig: Rig) -> None:
+        with pytest.raises(ConfigError, match="send_batch"):
+            await rig.producer.send_batch(rig.producer.create_batch(), rig.topic, partition=0)
+
     play(scene)

@@ -333,6 +333,7 @@ def test_offset_that_kafka_refused_later_is_committed_again(
         "offset.return_value": 0, "headers.return_value": track(orders, "a")[0][2],
     })  # fmt: skip
     consumer._partitions.assign([(topic, 99)])
+    consumer._arrived([missing])
     consumer.handle(missing, lambda _: None)
     consumer.commit()
 
@@ -442,3 +443,88 @@ def test_other_kafka_programs_read_the_header(orders: Acker, servers: str, topic
     (found,) = read(servers, topic, 1)
     assert dict(found.headers())["acker-tuple"].decode() == message[2]["acker-tuple"]
     assert isinstance(KafkaProducer({"bootstrap.servers": servers}), KafkaProducer)
+
+
+def test_seek_in_a_handler_gives_up_the_messages_that_were_read_before(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, [("k", value, None) for value in "abcd"])
+    consumer, tried = consumer_of(orders, servers, topic), list[bytes]()
+
+    def again(message: Any) -> None:
+        tried.append(message.value())
+        if tried == [b"a", b"b"]:
+            consumer.seek(TopicPartition(topic, message.partition(), message.offset()))
+        if tried[-1] == b"d":
+            consumer.stop()
+
+    consumer.run(again)
+    assert tried == [b"a", b"b", b"b", b"c", b"d"]
+    assert done(servers, topic) == 4
+
+
+def test_partition_that_is_assigned_later_is_processed(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    consumer = TrackedConsumer(orders, group(servers, topic))
+    consumer.incremental_assign(partitions(topic))
+    run(consumer, lambda _: None, 1)
+    assert verdicts(orders) == {"a": ("ack", "")}
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator"])
+def test_handler_that_only_returns_a_coroutine_or_generator_fails_its_message(
+    orders: Acker, servers: str, topic: str, kind: str
+) -> None:
+    async def later(_: Any) -> None:
+        """Never awaited."""
+
+    put(servers, topic, track(orders, "a"))
+    consumer = consumer_of(orders, servers, topic, on_failure=lambda *_: consumer.stop())
+    consumer.run(later if kind == "coroutine" else lambda _: (each for each in ()))
+    ((verdict, why),) = verdicts(orders).values()
+    assert verdict == "nack"
+    assert "was not run" in why
+
+
+def test_coroutine_function_cannot_be_told_of_a_failure(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    async def park(*_: Any) -> None:
+        """Never awaited."""
+
+    def poison(_: Any) -> None:
+        raise ValueError("no such address")
+
+    put(servers, topic, [("k", "x", None)])
+    with pytest.raises(ConfigError, match="was not run"):
+        consumer_of(orders, servers, topic, on_failure=park).run(poison)
+    assert done(servers, topic) == 0
+
+
+def test_message_that_its_handler_has_settled_is_left_as_it_is(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "failed", "acked", "acked, then failed"))
+    consumer = consumer_of(orders, servers, topic)
+
+    def settle(message: Any) -> None:
+        if message.value() == b"failed":
+            consumer.current.fail("no such address")
+        else:
+            consumer.current.ack()
+        if message.value() == b"acked, then failed":
+            raise ValueError("too late")
+
+    run(consumer, settle, 3)
+    found = verdicts(orders)
+    assert found["failed"] == ("nack", "no such address")
+    assert found["acked"] == ("ack", "")
+    assert done(servers, topic) == 3
+
+
+def test_batch_of_messages_without_ids_is_refused(orders: Acker, servers: str, topic: str) -> None:
+    producer = TrackedProducer(orders, {"bootstrap.servers": servers})
+    with pytest.raises(ConfigError, match="produce_batch"):
+        producer.produce_batch(topic, [{"value": b"x"}])

@@ -27,6 +27,7 @@ from acker_redis.kinds import check_is
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
+from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -144,9 +145,44 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         self._assigned.assign(chosen)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at an offset, as aiokafka does. The next commit may go back, too."""
+        """Continue at an offset, as aiokafka does. The next commit may go back, too.
+
+        Messages of the partition that were read before are not processed any more.
+        """
         super().seek(partition, offset)
         self._assigned.seek(partition)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> Any:
+        """Continue at the first offsets, as aiokafka does; see :meth:`seek`."""
+        moved = partitions or self.assignment()
+        return (await super().seek_to_beginning(*partitions)) and self._moved(moved)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> Any:
+        """Continue at the end, as aiokafka does; see :meth:`seek`."""
+        moved = partitions or self.assignment()
+        return (await super().seek_to_end(*partitions)) and self._moved(moved)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> Any:
+        """Continue at the committed offsets, as aiokafka does; see :meth:`seek`."""
+        answer = await super().seek_to_committed(*partitions)
+        # aiokafka does not move a partition without a committed offset, or with 0.
+        self._moved([place for place, offset in answer.items() if offset])
+        return answer
+
+    async def getone(self, *partitions: TopicPartition) -> Any:
+        """Return the next message, as aiokafka does."""
+        message = await super().getone(*partitions)
+        self._assigned.arrived(message.topic, message.partition)
+        return message
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> Any:
+        """Return the next messages by partition, as aiokafka does."""
+        found = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+        for place in found:
+            self._assigned.arrived(*place)
+        return found
 
     async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
         """Process messages until :meth:`finish`, SIGTERM or SIGINT; then commit and stop.
@@ -197,7 +233,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         try:
             await self.acker.fresh_ids()
             if work.error is None:
-                await handler(message, *args)
+                check_ran(handler, await handler(message, *args))
         except Exception as raised:
             work.returned(raised)
         except BaseException:
@@ -273,7 +309,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                     log.warning("offsets are not committed, the next commit follows: %s", error)
 
     def _begin(self, message: Any) -> Work | None:
-        """Return the work of a message; None if its partition is no longer assigned."""
+        """Return the work of a message; None if it is not to be processed."""
         frontier = self._assigned.read(message.topic, message.partition, message.offset)
         if frontier is None:
             return None
@@ -287,6 +323,11 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         self._in_process.add(work)
         return work
 
+    def _moved(self, partitions: Iterable[TopicPartition]) -> bool:
+        for each in partitions:
+            self._assigned.seek(each)
+        return True
+
     def _ids(self) -> IdMaker:
         return self.acker.flows.ids
 
@@ -298,8 +339,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 if work.error is not None:
                     await self._fail(work, work.error)
                     continue
-                if not work.failed:
-                    await self._add(work, work.processing.acked())
+                await self._add(work, work.acked())
             except BaseException:
                 self._in_process.discard(work)
                 raise
@@ -308,7 +348,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
 
     async def _add(self, work: Work, rows: list[Any]) -> None:
         try:
-            await self._sink.add(rows)
+            if rows:
+                await self._sink.add(rows)
         except BaseException:
             # Without the row the offset stays incomplete. A later call tries again.
             work.processing.reopen()
@@ -324,7 +365,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             error,
         )  # fmt: skip
         (ids,) = work.processing.inputs
-        await self._add(work, work.processing.failed(error))
+        await self._add(work, work.refused(error))
         if self._on_failure is None and not ids:
             raise error
         work.reopened()

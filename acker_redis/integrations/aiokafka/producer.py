@@ -26,7 +26,7 @@ class TrackedAsyncProducer(AIOKafkaProducer):
     :meth:`sender` sends the first messages of an :class:`AsyncSource`.
 
     The arguments are those of :class:`aiokafka.AIOKafkaProducer`. Batches that a program builds
-    itself (``send_batch()``) are not tracked.
+    itself (``send_batch()``) are refused, because their messages have no ids.
 
     Examples:
         >>> from acker_redis.aio import AsyncAcker, AsyncSource
@@ -108,6 +108,13 @@ class TrackedAsyncProducer(AIOKafkaProducer):
 
         """
         return await (await self.send(*args, **kwargs))
+
+    async def send_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise ConfigError: the messages of such a batch would have no ids."""
+        raise ConfigError(
+            "send_batch() gives no message an id: call send() for each message, or use "
+            "aiokafka.AIOKafkaProducer for messages that are not tracked"
+        )
 
     def sender(
         self, topic: str

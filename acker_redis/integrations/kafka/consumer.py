@@ -35,6 +35,7 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
+from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -141,12 +142,13 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 on_assign(consumer, partitions)
 
         def revoked(consumer: Any, partitions: list[Any]) -> None:
-            self._flush_producers()
             try:
+                self._flush_producers()
                 self.commit(asynchronous=False)
             except (KafkaException, AckerError) as error:
                 log.warning("messages will be delivered again: %s", error)
-            self._partitions.forget(_places(partitions))
+            finally:
+                self._partitions.forget(_places(partitions))
             if on_revoke:
                 on_revoke(consumer, partitions)
 
@@ -163,8 +165,27 @@ class TrackedConsumer(confluent_kafka.Consumer):
         self._partitions.assign(_places(partitions))
         super().assign(partitions)
 
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Assign further partitions, as confluent-kafka does."""
+        self._partitions.assign(_places(partitions))
+        super().incremental_assign(partitions)
+
+    def poll(self, timeout: float = -1) -> Any:
+        """Return the next message, as confluent-kafka does."""
+        message = super().poll(timeout)
+        if message is not None:
+            self._arrived([message])
+        return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> Any:
+        """Return the next messages, as confluent-kafka does."""
+        return self._arrived(super().consume(num_messages, timeout))
+
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at an offset, as confluent-kafka does. The next commit may go back, too."""
+        """Continue at an offset, as confluent-kafka does. The next commit may go back, too.
+
+        Messages of the partition that were read before are not processed any more.
+        """
         super().seek(partition)
         self._partitions.seek((partition.topic, partition.partition))
 
@@ -214,7 +235,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         token = current.set(work)
         try:
             if work.error is None:
-                handler(message, *args)
+                check_ran(handler, handler(message, *args))
         except Exception as raised:
             work.returned(raised)
         else:
@@ -307,8 +328,16 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 except KafkaException as error:
                     log.warning("offsets are not committed, the next commit follows: %s", error)
 
+    def _arrived(self, messages: list[Any]) -> list[Any]:
+        """Note which partitions the messages are of, if that matters; return the messages."""
+        if self._partitions.awaited:
+            for message in messages:
+                if not message.error():
+                    self._partitions.arrived(message.topic(), message.partition())
+        return messages
+
     def _begin(self, message: Any) -> Work | None:
-        """Return the work of a message; None if its partition is no longer assigned."""
+        """Return the work of a message; None if it is not to be processed."""
         frontier = self._partitions.read(message.topic(), message.partition(), message.offset())
         if frontier is None:
             return None
@@ -333,8 +362,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
             while self._done:
                 work = self._done.popleft()
                 if work.error is None:
-                    if not work.failed:
-                        rows += work.processing.acked()
+                    rows += work.acked()
                     complete.append(work)
                 else:
                     self._fail(work, work.error, rows)
@@ -354,14 +382,14 @@ class TrackedConsumer(confluent_kafka.Consumer):
             message.topic(), message.partition(), message.offset(), error,
         )  # fmt: skip
         (ids,) = work.processing.inputs
-        rows += work.processing.failed(error)
+        rows += work.refused(error)
         if self._on_failure is None and not ids:
             raise error
         work.reopened()
         if self._on_failure:
             token = current.set(work)
             try:
-                self._on_failure(message, error)
+                check_ran(self._on_failure, self._on_failure(message, error))
             finally:
                 current.reset(token)
         work.returned()

@@ -124,6 +124,13 @@ class TrackedProducer(confluent_kafka.Producer):
             work.report(error)
             raise
 
+    def produce_batch(self, *args: Any, **kwargs: Any) -> int:
+        """Raise ConfigError: the messages of such a batch would have no ids."""
+        raise ConfigError(
+            "produce_batch() gives no message an id: call produce() for each message, or use "
+            "confluent_kafka.Producer for messages that are not tracked"
+        )
+
     def sender(self, topic: str) -> Callable[[Record, Sequence[MessageId]], None]:
         """Return the ``send`` of a :class:`Source` whose records go to a topic.
 

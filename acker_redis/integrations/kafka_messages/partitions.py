@@ -22,9 +22,11 @@ class Moved(NamedTuple):
 class Partition:
     """An assigned partition."""
 
-    __slots__ = ("committed", "expected", "first", "frontier")
+    __slots__ = ("arrived", "committed", "expected", "first", "frontier")
 
     def __init__(self) -> None:
+        self.arrived = False
+        """Whether a message was read since the assignment or the seek."""
         self.frontier: Frontier | None = None
         """None until the first message: its offset is where the group continues."""
         self.first = 0
@@ -58,6 +60,7 @@ class Partitions:
 
     >>> partitions = Partitions()
     >>> partitions.assign([("orders", 0)])
+    >>> partitions.arrived("orders", 0)
     >>> frontier = partitions.read("orders", 0, 7)
     >>> partitions.moved()
     []
@@ -69,30 +72,46 @@ class Partitions:
 
     def __init__(self) -> None:
         self._places: dict[Place, Partition] = {}
+        self.awaited: set[Place] = set()
+        """Partitions of which no message was read since they were assigned or moved."""
 
     def assign(self, places: Iterable[Place]) -> None:
         """Add partitions; a partition that was assigned before begins again."""
-        self._places |= {place: Partition() for place in places}
+        for place in places:
+            self._places[place] = Partition()
+            self.awaited.add(place)
 
     def forget(self, places: Iterable[Place] | None = None) -> None:
         """Remove partitions, or all."""
         for place in list(self._places if places is None else places):
             self._places.pop(place, None)
+            self.awaited.discard(place)
 
     def seek(self, place: Place) -> None:
         """Let a partition continue at the next message that is read, also at a lower offset."""
         if place in self._places:
-            self._places[place] = Partition()
+            self.assign([place])
+
+    def arrived(self, topic: str, number: int) -> None:
+        """Note that the client library has returned a message of a partition."""
+        place = topic, number
+        if place in self.awaited:
+            self.awaited.discard(place)
+            self._places[place].arrived = True
 
     def read(self, topic: str, number: int, offset: int) -> Frontier | None:
-        """Note that a message is processed next; return None if its partition is not assigned.
+        """Note that a message is processed next; return None if it is not to be processed.
+
+        That is so if its partition is not assigned, or if the message was read before the partition
+        was assigned or moved by a seek: Kafka delivers it again, as far as it is wanted. Its offset
+        would begin the new frontier above messages that are not processed.
 
         Raises:
             ConfigError: see :meth:`Partition.read`.
 
         """
         partition = self._places.get((topic, number))
-        return None if partition is None else partition.read(offset)
+        return partition.read(offset) if partition and partition.arrived else None
 
     def moved(self) -> list[Moved]:
         """Return the partitions with offsets to commit."""

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 from acker_redis.errors import ClosedError
+from acker_redis.protocol.rows import Row
 from acker_redis.trees.frontier import Frontier
 from acker_redis.trees.message_id import HEADER, MessageId
 from acker_redis.trees.processing import Processing
@@ -84,6 +85,14 @@ class Work:
             self.error = self.error or error
             if not self._waiting:
                 self.done.append(self)
+
+    def acked(self) -> list[Row]:
+        """Return the rows of a message that has not failed; none if the handler has settled it."""
+        return self.processing.acked() if self.processing.open else []
+
+    def refused(self, error: BaseException) -> list[Row]:
+        """Return the rows of a message that has failed; none if the handler has failed it."""
+        return [] if self.processing.has_failed else self.processing.failed(error)
 
     def reopened(self) -> None:
         """Allow the function that handles failures to produce messages."""

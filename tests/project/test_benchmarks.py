@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("kafka", ("--messages", "1000", "--rounds", "1"), "of untracked"),
         ("celery_tasks", ("--orders", "200", "--rounds", "1"), "of untracked"),
         ("http_requests", ("--orders", "50", "--rounds", "1"), "of untracked"),
+        ("otel", ("--records", "500", "--rounds", "1"), "of off"),
         ("streams", ("--entries", "500", "--rounds", "1"), "of untracked"),
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 sources"),

@@ -12,8 +12,7 @@ from opentelemetry.metrics import (
 )
 
 from acker_redis.flows.source import SourceFlows
-from acker_redis.integrations.otel.records import TracedRecord
-from acker_redis.integrations.otel.spans import Names, verdict_attributes
+from acker_redis.integrations.otel.spans import Names, began_ns, verdict_attributes
 from acker_redis.trees.pending import Verdict
 
 BOUNDARIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
@@ -26,11 +25,8 @@ class Meters:
     def __init__(self, provider: MeterProvider) -> None:
         meter: Meter = provider.get_meter("acker_redis")
         self._sources: WeakKeyDictionary[SourceFlows, Names] = WeakKeyDictionary()
-        self._verdicts = meter.create_counter(
-            "acker.source.verdicts", "{verdict}", "Verdicts that a source has received."
-        )
         self._seconds = meter.create_histogram(
-            "acker.source.duration", "s", "Time from the emit of a record to a verdict on it.",
+            "acker.source.duration", "s", "Time from the emit of a record to each verdict on it.",
             explicit_bucket_boundaries_advisory=BOUNDARIES,
         )  # fmt: skip
         meter.create_observable_up_down_counter(
@@ -42,12 +38,9 @@ class Meters:
         self._sources[source] = names
 
     def count(self, names: Names, verdict: Verdict, ended_ns: int) -> None:
-        """Count a verdict; of a record that this program emitted, also how long it has taken."""
-        attributes = verdict_attributes(names, verdict)
-        self._verdicts.add(1, attributes)
-        if isinstance(verdict.record, TracedRecord):
-            seconds = max(0, ended_ns - verdict.record.emitted_ns) / 1e9
-            self._seconds.record(seconds, attributes)
+        """Count a verdict, and how long it has taken: as long as its span."""
+        seconds = (ended_ns - began_ns(verdict, ended_ns)) / 1e9
+        self._seconds.record(seconds, verdict_attributes(names, verdict))
 
     def _observe(self, _: CallbackOptions) -> Iterable[Observation]:
         # keyrefs() is a list: another thread may add a source during the loop.

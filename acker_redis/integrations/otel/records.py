@@ -1,7 +1,7 @@
 """The context in which a record was emitted, kept with the record itself.
 
 A source keeps each open record until its final verdict, and at most ``max_pending`` of them. So the
-contexts need no table, and no limit, of their own.
+contexts need no table and no limit.
 """
 
 import logging

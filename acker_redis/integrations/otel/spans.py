@@ -71,8 +71,8 @@ def context_of(record: Record) -> SpanContext | None:
 def began_ns(verdict: Verdict, ended_ns: int) -> int:
     """Return when the span of a verdict begins, in nanoseconds since 1970.
 
-    This is when the record was emitted. For a record of an earlier program, it is the first row of
-    the tree.
+    This is when the record was emitted. For a record of an earlier program, it is when the attempt
+    was tracked.
     """
     record = verdict.record
     if isinstance(record, TracedRecord):

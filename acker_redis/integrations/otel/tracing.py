@@ -52,10 +52,10 @@ def trace_verdicts(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> S:
-    """Trace a source from now on, and return it: a span for each verdict, and three metrics.
+    """Trace a source from now on, and return it: a span for each verdict, and two metrics.
 
-    The span begins when the record is emitted, and ends with the verdict. It is a trace of its own,
-    with a link to the span in which ``emit()`` or ``track()`` was called.
+    The span begins when the record is emitted, and ends with the verdict. It is the root of a new
+    trace, with a link to the span in which ``emit()`` or ``track()`` was called.
 
     Args:
         source: A source that has no thread, no step, no record and no group yet.

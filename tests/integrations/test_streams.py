@@ -1,9 +1,12 @@
 """Entries of Redis Streams on real servers: acks, failures, second deliveries, and doubts."""
 
+import contextvars
+import functools
 import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from operator import xor
 from typing import Any, NamedTuple
 
 import pytest
@@ -287,6 +290,87 @@ def test_entry_stays_pending_if_it_is_unknown_whether_its_child_was_added(
     assert shop.open_ids(ids) == ids[next(iter(ids))]
 
 
+def test_entry_stays_pending_after_a_doubtful_flush_that_its_handler_ignores(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [shop.put(priced=shop.priced), shop.put()]
+
+    def no_reply(*_: Any) -> None:
+        raise redis.TimeoutError("no reply")
+
+    def handle(fields: Any) -> None:
+        if b"priced" in fields:
+            price(fields, worker)
+            with monkeypatch.context() as patch, pytest.raises(redis.TimeoutError):
+                patch.setattr("acker_redis.integrations.streams.worker.add", no_reply)
+                worker.flush()
+
+    with shop.worker() as worker:
+        assert shop.work(worker, handle) == 2
+    assert shop.pending() == 1
+    assert [bool(shop.open_ids(each)) for each in ids] == [True, False]
+
+
+def test_many_children_are_added_while_their_handler_runs(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acker_redis.integrations.streams.worker.MOST", 3)
+    ids = shop.put()
+    (anchor,) = ids
+
+    def handle(_: Any) -> None:
+        for count in (0, 0, 3, 3):
+            worker.xadd(shop.priced, {"a": 1})
+            assert shop.client.xlen(shop.priced) == count
+        later.append(contextvars.copy_context())
+
+    later: list[contextvars.Context] = []
+    with shop.worker() as worker:
+        shop.work(worker, handle)
+        with pytest.raises(ClosedError, match="its handler has returned"):
+            later[0].run(worker.xadd, shop.priced, {"a": 1})
+    assert shop.open_ids(ids) == functools.reduce(xor, (each[anchor] for each in shop.children()))
+
+
+def test_entry_stays_pending_if_its_failure_cannot_be_told(shop: Shop) -> None:
+    ids, good = shop.put("bad"), shop.put("good")
+
+    def handle(fields: Any) -> None:
+        if fields[b"name"] == b"bad":
+            raise ValueError("no such address")
+
+    def park(fields: Any, _: BaseException) -> None:
+        worker.xadd(shop.orders + "-dead", fields)
+
+    shop.client.set(shop.orders + "-dead", "no stream")
+    worker = shop.worker(on_failure=park)
+    worker._fits = 2
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        worker.run(handle)
+    assert shop.pending() == 2, "the second was not begun"
+    assert shop.open_ids(ids)
+    shop.client.delete(shop.orders + "-dead")
+    shop.idle()
+    with shop.worker(on_failure=park, idle=LATER) as worker:
+        assert shop.work(worker, handle) == 2
+    assert shop.why() == {"bad": "ValueError: no such address"}
+    assert shop.open_ids(good) is None
+
+
+def test_slow_entry_of_a_stream_that_was_deleted_is_not_acked(shop: Shop) -> None:
+    ids = shop.put()
+
+    def handle(_: Any) -> None:
+        work = current.get()
+        assert work
+        work.since -= LATER
+        shop.client.delete(shop.orders)
+
+    with shop.worker(idle=LATER) as worker:
+        assert shop.work(worker, handle) == 1
+    assert shop.open_ids(ids)
+
+
 def test_second_delivery_with_a_derived_child_is_dropped_as_a_duplicate(shop: Shop) -> None:
     """A worker dies after it has added its child: the tree completes all the same."""
     ids = shop.put()
@@ -455,7 +539,12 @@ def test_xadd_needs_an_entry_in_process_and_valid_fields(shop: Shop) -> None:
     assert not shop.children()
 
 
-def test_sender_adds_records_in_few_round_trips_and_reports_refusals(shop: Shop) -> None:
+def test_sender_adds_records_in_few_round_trips_and_reports_refusals(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_reply(*_: Any) -> None:
+        raise redis.TimeoutError("no reply")
+
     sender = StreamSender(shop.acker, shop.client, shop.orders, maxlen=1000)
     ended: dict[str, str] = {}
     source = Source(
@@ -478,8 +567,12 @@ def test_sender_adds_records_in_few_round_trips_and_reports_refusals(shop: Shop)
         shop.client.set(shop.orders, "no stream")
         source.emit("hat", {"name": 1})
         wait_until(lambda: "hat" in ended, "the failure")
+        monkeypatch.setattr("acker_redis.integrations.streams.sender.add", no_reply)
+        source.emit("shoe", {"name": 1})
+        wait_until(lambda: "shoe" in ended, "the failure")
     sender.close()
     assert ended["hat"].startswith("ResponseError: WRONGTYPE")
+    assert ended["shoe"] == "TimeoutError: no reply"
 
 
 def test_streams_of_a_cluster(cluster: Cluster) -> None:

@@ -110,13 +110,23 @@ class Group:
         self.client.xclaim(*args, idle=idle, justid=True)
 
     def _pending(self, first: Any, last: Any, idle: int | None = None) -> list[Left]:
-        found = self.client.xpending_range(
-            self.stream, self.name, min=first, max=last, count=1, idle=idle
-        )
+        try:
+            found = self.client.xpending_range(
+                self.stream, self.name, min=first, max=last, count=1, idle=idle
+            )
+        except redis.ResponseError as error:
+            if is_missing(error):
+                return []
+            raise
         return [
             Left(each["message_id"], each["times_delivered"], _text(each["consumer"]))
             for each in found
         ]
+
+
+def is_missing(error: redis.ResponseError) -> bool:
+    """Return whether Redis says that the stream or the group does not exist."""
+    return str(error).startswith("NOGROUP")
 
 
 def _text(name: str | bytes) -> str:

@@ -26,7 +26,8 @@ class Work:
     """
 
     __slots__ = (
-        "_outbox", "dropped", "error", "fields", "key", "open", "processing", "since", "told",
+        "_outbox", "doubtful", "dropped", "error", "fields", "key", "open", "processing", "since",
+        "told",
     )  # fmt: skip
 
     def __init__(self, key: Any, fields: Fields, processing: Processing, since: float) -> None:
@@ -42,6 +43,8 @@ class Work:
         """Whether the application is told of the failure: what it adds then is not tracked."""
         self.dropped = False
         """Whether the entry is a duplicate, to be removed without a row."""
+        self.doubtful = False
+        """Whether children may be missing in their streams: the entry must be delivered again."""
         self._outbox: list[Command] = []
 
     @property

@@ -40,7 +40,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.integrations.streams.entries import AWAY, Fields, add, encoded
-from acker_redis.integrations.streams.group import Entry, Group
+from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.integrations.streams.work import Work, current
 from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_blocking, check_is
@@ -66,7 +66,11 @@ TRIES = 10
 MOST = 1000
 """Children of one entry that wait to be added."""
 
-RETRIED = (*AWAY, RedisUnavailableError, BacklogError, BufferFullError, FenceError)
+RETRIED = (
+    *(*AWAY, redis.ReadOnlyError),
+    *(RedisUnavailableError, BacklogError, BufferFullError, FenceError),
+)
+"""Errors after which run() goes on."""
 
 Handler = Callable[..., object]
 OnFailure = Callable[[Fields, BaseException], object]
@@ -244,7 +248,7 @@ class StreamWorker:
         try:
             entries = self._left() or self._new(min(count, self._fits), block)
         except redis.ResponseError as error:
-            if not str(error).startswith("NOGROUP"):
+            if not is_missing(error):
                 raise
             self._begun = False  # the stream was deleted
             return []
@@ -308,15 +312,15 @@ class StreamWorker:
             self.flush()
 
     def flush(self) -> None:
-        """Add the entries that handlers have given to :meth:`xadd` now.
+        """Add the entries that the handler has given to :meth:`xadd` now.
 
         Raises:
-            redis.ConnectionError: No reply: they may have been added. In a handler this fails the
-                entry in process, if the handler does not catch it.
+            ConfigError: No handler runs in this context.
+            redis.RedisError: No reply: some may have been added. The entry in process stays
+                pending, also if the handler catches this.
 
         """
-        work = current.get()
-        self._add([*self._works, work] if work else self._works)
+        self._add([_in_process()])
 
     def drop(self) -> None:
         """Let the entry in process be removed without a row, because it is a duplicate.
@@ -483,6 +487,11 @@ class StreamWorker:
             current.reset(token)
 
     def _is_lost(self, work: Work) -> bool:
+        """Return whether an entry must stay pending, or belongs to another worker."""
+        if work.doubtful:
+            log.warning("%s: entry %s stays pending: its children may be missing",
+                        self.stream, work.key)  # fmt: skip
+            return True
         if time.monotonic() - work.since < self._idle / 2 or self._group.owns(work.key):
             return False
         log.warning("%s: entry %s took so long that another worker has it: discarded",
@@ -492,7 +501,12 @@ class StreamWorker:
     def _add(self, works: list[Work]) -> None:
         outbox = [(work, command) for work in works for command in work.take()]
         if outbox:
-            refused = add(self._client, [command for _, command in outbox])
+            try:
+                refused = add(self._client, [command for _, command in outbox])
+            except BaseException:
+                for work in works:
+                    work.doubtful = True
+                raise
             for (work, _), error in zip(outbox, refused, strict=True):
                 if error:
                     work.failed(error)

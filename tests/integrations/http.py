@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,30 @@ def make(url: str, namespace: str, file: str | Path, base: str, elsewhere: str =
 
         return StreamingResponse(parts())
 
+    @app.post("/cut")
+    async def cut(request: Request) -> StreamingResponse:
+        async def parts() -> Any:
+            yield b"x"
+            await asyncio.sleep(600)
+            did(request, "streamed")
+
+        return StreamingResponse(parts())
+
+    @app.post("/impatient")
+    async def impatient(request: Request) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.post(elsewhere + "/slow")
+        did(request, "impatient")
+
+    inner = FastAPI()
+    inner.add_middleware(TrackedRequests, acker=AsyncAcker.from_url(url, namespace, timeout=60))
+    app.mount("/mounted", inner)
+
+    @inner.post("/ship")
+    def ship_inside(request: Request) -> None:
+        did(request, "shipped")
+
     @app.post("/slow")
     async def slow() -> None:
         await asyncio.sleep(600)
@@ -130,6 +154,18 @@ def untracked() -> FastAPI:
     @app.post("/ok")
     def ok() -> None:
         pass
+
+    @app.post("/gateway")
+    def gateway() -> Response:
+        return Response(status_code=502)  # as a proxy answers when the service behind it has died
+
+    @app.post("/slow")
+    async def slow() -> StreamingResponse:
+        async def parts() -> Any:
+            yield b"x"
+            await asyncio.sleep(600)
+
+        return StreamingResponse(parts())
 
     @app.post("/torn")
     async def torn() -> StreamingResponse:

@@ -66,6 +66,7 @@ def shop(any_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) ->
         ("/moved", ["moved", "shipped"]),
         ("/calls?path=/ship", ["called", "shipped"]),  # it passes all of its headers on
         ("/elsewhere", ["asked"]),
+        ("/mounted/ship", ["shipped"]),  # both applications have the middleware
         ("/elsewhere?path=/nowhere", ["asked"]),
     ],
 )
@@ -87,6 +88,8 @@ def test_request_is_acked_when_it_and_its_children_are_processed(
         ("/torn", "ValueError: torn"),
         ("/careless?at=http://127.0.0.1:1/", "POST http://127.0.0.1:1/: ConnectError:"),
         ("/elsewhere?path=/torn", "RemoteProtocolError"),
+        ("/elsewhere?path=/gateway", "/gateway: 502 Bad Gateway"),
+        ("/impatient", "/slow: CancelledError"),
     ],
 )
 def test_request_that_fails_fails_its_tree_by_name(shop: Shop, path: str, why: str) -> None:
@@ -99,6 +102,19 @@ def test_request_without_an_answer_fails_although_its_handler_goes_on(shop: Shop
     verdict, why, steps = shop.run("/careless?at=/slow")
     assert (verdict, steps) == ("nack", ["careless"])
     assert "/slow: ReadTimeout" in why
+
+
+def test_request_whose_client_leaves_in_mid_stream_fails(shop: Shop) -> None:
+    def send(_: Record, ids: Any) -> None:
+        with shop.client.stream("POST", "/cut", headers=ids[0].to_headers()) as answer:
+            assert next(answer.iter_raw()) == b"x"
+
+    source = Source(shop.acker, "shop", send, attempts=1)
+    source.emit("order-1")
+    (verdict,) = source.verdicts(until_closed=True)
+    assert verdict.verdict == "nack"
+    assert "ended early" in verdict.why
+    assert not shop.steps(verdict.anchor)
 
 
 def test_requests_without_an_id_are_not_tracked(shop: Shop) -> None:

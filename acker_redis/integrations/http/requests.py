@@ -10,14 +10,13 @@ other, so the tree expires: a replay, and no false ack.
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from http import HTTPStatus
 from typing import Any
 
 from acker_redis.aio.bolt import AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
-from acker_redis.integrations.http.work import TRACKED, Work, current
+from acker_redis.integrations.http.work import TRACKED, Work, current, with_phrase
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import MessageId
@@ -34,6 +33,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _MARK = (TRACKED.encode(), b"yes")
+_SEEN = "acker_redis.tracked"
+"""The key of a scope that has passed a middleware: a mounted application may have another."""
+_BODY = {f"http.response.{kind}" for kind in ("body", "pathsend", "zerocopysend")}
+_CUT = "its response ended early: the client has gone, or the application has"
 
 
 class TrackedRequests:
@@ -42,8 +45,9 @@ class TrackedRequests:
     It works with FastAPI, Starlette, and other ASGI frameworks. A request with the header
     ``acker-tuple`` is acked when the application has returned, its background tasks included. It
     fails if the application raises, with the words of the exception; if the client disconnects and
-    the application is cancelled; and if the status of the response is an error. Requests without
-    the header pass through. A malformed header is answered with status 400.
+    the application is cancelled, or its response ends early; and if the status of the response is
+    an error. Requests without the header pass through. A malformed header is answered with status
+    400.
 
     Requests that the application sends with a :class:`TrackedAsyncTransport` or a
     :class:`TrackedTransport` are children. It must await their responses before it returns.
@@ -83,13 +87,14 @@ class TrackedRequests:
             await self.app(scope, receive, self._closing(send))
             return
         ids = MessageId()
-        if scope["type"] == "http":
+        if scope["type"] == "http" and _SEEN not in scope:
             try:
                 ids = MessageId.from_headers(scope["headers"])
             except InvalidBatchError as error:
                 await _refuse(send, str(error))
                 return
         if ids:
+            scope[_SEEN] = True
             await self._process(ids, scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -97,20 +102,24 @@ class TrackedRequests:
     async def _process(self, ids: MessageId, scope: Message, receive: Receive, send: Send) -> None:
         await self.acker.fresh_ids()
         work = Work(Processing(ids, ids=lambda: self.acker.flows.ids), self._sink)
-        status = 0
+        status, ended = 0, False
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, ended
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), _MARK]}
             await send(message)
+            if message["type"] in _BODY:
+                ended = not message.get("more_body", False)
 
         token = current.set(work)
         try:
             await self.app(scope, receive, answer)
             if not status or self._fails(status):
                 work.failed(_why(scope, status))
+            elif not ended:
+                work.failed(clipped(f"{scope['method']} {scope['path']}: {_CUT}"))
         except BaseException as error:
             work.failed(words(error))
             raise
@@ -155,11 +164,7 @@ def current_handle() -> AsyncHandle:
 def _why(scope: Message, status: int) -> str:
     if not status:
         return clipped(f"{scope['method']} {scope['path']}: no response")
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return clipped(f"{scope['method']} {scope['path']}: {status} {phrase}".rstrip())
+    return clipped(f"{scope['method']} {scope['path']}: {with_phrase(status)}")
 
 
 async def _refuse(send: Send, why: str) -> None:

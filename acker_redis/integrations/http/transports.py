@@ -4,20 +4,28 @@
 service may or may not have processed it. So does a request that is cancelled.
 
 **The service answers.** If it has the middleware, it acks or fails the request itself. If not, the
-request is done when its response was closed; the status is for the application to judge.
+request is done when its response was closed. A status from 500 fails it: it may be that of a proxy
+whose service has died. Other statuses are for the application to judge.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 
-from acker_redis.integrations.http.work import TRACKED, Work, current
+from acker_redis.integrations.http.work import TRACKED, Work, current, with_phrase
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import HEADER, MessageId
 
 EDGE = "acker_edge"
 """The extension of a request that names its edge: ``extensions={"acker_edge": "ship"}``."""
+
+
+Fails = Callable[[int], bool]
+
+
+def _is_server_error(status: int) -> bool:
+    return status >= 500
 
 
 class TrackedTransport(httpx.BaseTransport):
@@ -30,6 +38,8 @@ class TrackedTransport(httpx.BaseTransport):
         transport: The transport that sends; by default an ``httpx.HTTPTransport``.
         edge: The name of the edge on which requests travel; a request's extension ``acker_edge``
             has precedence.
+        fails: Returns whether a response with this status fails the request, if it comes from a
+            service without the middleware; by default from 500.
         **options: The arguments of ``httpx.HTTPTransport``, such as ``verify`` and ``limits``:
             a client ignores its own if it has a transport.
 
@@ -41,10 +51,15 @@ class TrackedTransport(httpx.BaseTransport):
     """
 
     def __init__(
-        self, transport: httpx.BaseTransport | None = None, *, edge: str = "", **options: Any
+        self,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        edge: str = "",
+        fails: Fails = _is_server_error,
+        **options: Any,
     ) -> None:
         self._transport = transport or httpx.HTTPTransport(**options)
-        self._edge = edge
+        self._edge, self._fails = edge, fails
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, with an id if a request with an id is in process.
@@ -63,7 +78,7 @@ class TrackedTransport(httpx.BaseTransport):
         except BaseException as error:
             sent.failed(error)
             raise
-        sent.answered(response)
+        sent.answered(response, self._fails)
         response.stream = _Body(response.stream, sent)  # type: ignore[arg-type]
         return response
 
@@ -78,15 +93,21 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
     Args:
         transport: The transport that sends; by default an ``httpx.AsyncHTTPTransport``.
         edge: The name of the edge on which requests travel.
+        fails: As in :class:`TrackedTransport`.
         **options: The arguments of ``httpx.AsyncHTTPTransport``.
 
     """
 
     def __init__(
-        self, transport: httpx.AsyncBaseTransport | None = None, *, edge: str = "", **options: Any
+        self,
+        transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        edge: str = "",
+        fails: Fails = _is_server_error,
+        **options: Any,
     ) -> None:
         self._transport = transport or httpx.AsyncHTTPTransport(**options)
-        self._edge = edge
+        self._edge, self._fails = edge, fails
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; see :meth:`TrackedTransport.handle_request`."""
@@ -99,7 +120,7 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
         except BaseException as error:
             sent.failed(error)
             raise
-        sent.answered(response)
+        sent.answered(response, self._fails)
         response.stream = _AsyncBody(response.stream, sent)  # type: ignore[arg-type]
         return response
 
@@ -119,14 +140,17 @@ class _Sent:
         # This replaces an id: a handler may pass all headers of its own request on.
         request.headers[HEADER] = str(self._child)
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException | str) -> None:
         self._child = None
         url = self._request.url.copy_with(query=None, username="", password="")
-        self._work.failed(clipped(f"{self._request.method} {url}: {words(error)}"))
+        why = error if isinstance(error, str) else words(error)
+        self._work.failed(clipped(f"{self._request.method} {url}: {why}"))
 
-    def answered(self, response: httpx.Response) -> None:
+    def answered(self, response: httpx.Response, fails: Fails) -> None:
         if TRACKED in response.headers:
             self._child = None
+        elif fails(response.status_code):
+            self.failed(with_phrase(response.status_code))
 
     def closed(self) -> None:
         if self._child is not None:
@@ -143,7 +167,9 @@ class _Body(httpx.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._stream
-        except Exception as error:
+        except GeneratorExit:
+            raise  # the application needs no more of it, and closes it
+        except BaseException as error:  # also a cancel, and the timeouts of gevent
             self._sent.failed(error)
             raise
 
@@ -160,7 +186,9 @@ class _AsyncBody(httpx.AsyncByteStream):
         try:
             async for part in self._stream:
                 yield part
-        except Exception as error:
+        except GeneratorExit:
+            raise  # the application needs no more of it, and closes it
+        except BaseException as error:  # also a cancel, and the timeouts of gevent
             self._sent.failed(error)
             raise
 

@@ -3,10 +3,12 @@
 A request that the handler sends is a child of the request in process. Who acks the child depends on
 the service that answers: a service with the middleware says so in the header ``acker-tracked`` of
 its response, and acks or fails the child itself. Any other service has done its work when its
-response has been read; then the row of the handler's own request contains the child's ack, too.
+response, without a server error, has been read; then the row of the handler's own request contains
+the child's ack, too.
 """
 
 from contextvars import ContextVar
+from http import HTTPStatus
 
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.protocol.rows import Row
@@ -51,6 +53,18 @@ class Work:
         for child in self._answered:
             rows += Processing(child).acked()
         return rows
+
+
+def with_phrase(status: int) -> str:
+    """Return a status with its name.
+
+    >>> with_phrase(502), with_phrase(599)
+    ('502 Bad Gateway', '599')
+    """
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 current: ContextVar[Work | None] = ContextVar("acker_http_request", default=None)

@@ -59,7 +59,8 @@ def test_ack_has_a_span_with_a_link_to_the_span_of_emit(shop: Shop) -> None:
     source = shop.traced(shop.bolts.send_and_ack)
     with shop.telemetry.tracer.start_as_current_span("order") as order:
         source.emit("order-1", edge="orders")
-    assert source.join(LIMIT)
+    with shop.telemetry.tracer.start_as_current_span("the steps"):
+        assert source.join(LIMIT)
     (span,) = shop.telemetry.spans()
     anchor = (span.attributes or {})["messaging.message.id"]
     assert int(str(anchor))
@@ -302,13 +303,18 @@ def test_metrics_count_verdicts_and_open_records(shop: Shop) -> None:
 def test_group_of_a_traced_source_completes(shop: Shop) -> None:
     results: list[Any] = []
     source = shop.traced(shop.bolts.send_and_ack, on_group=results.append)
-    with source.group("import") as group:
+    with (
+        shop.telemetry.tracer.start_as_current_span("import") as block,
+        source.group("import") as group,
+    ):
         group.emit("order-1")
         group.emit("order-2")
     assert source.join(LIMIT)
     while not results:
         source.step()
-    assert (results[0].acked, len(shop.telemetry.spans())) == (2, 2)
+    assert results[0].acked == 2
+    links = [link.context for span in shop.telemetry.spans() for link in span.links]
+    assert links == [block.get_span_context()] * 2
 
 
 def test_forked_child_traces_its_own_records_only(sync_shop: Shop) -> None:

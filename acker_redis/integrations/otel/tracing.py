@@ -122,7 +122,8 @@ class VerdictTracer:
             except Exception:
                 level = logging.DEBUG if self._failed else logging.ERROR
                 self._failed = True
-                log.log(level, "%s: a verdict is not traced", self._names, exc_info=True)
+                name = self._names["acker.source"]
+                log.log(level, "source %s: a verdict is not traced", name, exc_info=True)
 
     def _span(self, verdict: Verdict, ended_ns: int) -> None:
         emitted_in = context_of(verdict.record)

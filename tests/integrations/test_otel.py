@@ -20,7 +20,7 @@ from opentelemetry.trace import (
     use_span,
 )
 
-from acker_redis import Acker, AckerConfig, ConfigError, Record, Verdict
+from acker_redis import Acker, AckerConfig, ConfigError, Record, Source, Verdict
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.otel import trace_verdicts
 from acker_redis.integrations.otel.records import Inbox, TracedRecord
@@ -377,6 +377,12 @@ def test_source_that_has_begun_is_refused(shop: Shop) -> None:
                 shop.telemetry.trace(source)
     with pytest.raises(ConfigError, match="not None"):
         trace_verdicts(None)  # type: ignore[type-var]
+
+
+def test_source_with_a_thread_that_has_no_step_yet_is_refused() -> None:
+    acker = Acker.from_url("redis://127.0.0.1:1", "orders", retry_for=0)
+    with Source(acker, "shop", print) as source, pytest.raises(ConfigError, match="begun"):
+        trace_verdicts(source)
 
 
 PROGRAM = """

@@ -144,6 +144,21 @@ def test_handler_may_fail_its_entry_by_itself(shop: Shop) -> None:
     assert shop.open_ids(ids) is None
 
 
+def test_handler_that_was_not_run_is_not_acked(shop: Shop) -> None:
+    async def handle(_: Any) -> None: ...
+
+    def generate(_: Any) -> Iterator[None]:
+        yield
+
+    with shop.worker() as worker:
+        with pytest.raises(ConfigError, match="coroutine function"):
+            shop.worker().run(handle)
+        for function in (handle, generate):
+            shop.put()
+            shop.work(worker, function)
+            assert "was not run: it returned" in shop.why()["hat"]
+
+
 def test_refused_child_fails_the_entry_and_no_other(shop: Shop) -> None:
     ids = shop.put("hat"), shop.put("shoe")
     shop.client.set(shop.priced, "no stream")
@@ -529,7 +544,11 @@ def test_xadd_needs_an_entry_in_process_and_valid_fields(shop: Shop) -> None:
         with pytest.raises(ConfigError, match="in process"):
             worker.xadd("priced", {"a": 1})
 
+        other = shop.worker()
+
         def handle(_: Any) -> None:
+            with pytest.raises(ConfigError, match="of this worker"):
+                other.xadd("priced", {"a": 1})
             for fields in ({}, {"a": None}, {None: 1}, "text"):
                 with pytest.raises(redis.DataError):
                     worker.xadd(shop.priced, fields)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ class Work:
     """One entry that a handler processes.
 
     Args:
+        owner: The worker, whose client adds the children.
         key: The key of the entry in its stream, such as ``b"1700000000000-0"``.
         fields: Its fields, as redis-py returns them.
         processing: The message that the entry is.
@@ -26,11 +27,14 @@ class Work:
     """
 
     __slots__ = (
-        "_outbox", "doubtful", "dropped", "error", "fields", "key", "open", "processing", "since",
-        "told",
+        "_outbox", "doubtful", "dropped", "error", "fields", "key", "open", "owner", "processing",
+        "since", "told",
     )  # fmt: skip
 
-    def __init__(self, key: Any, fields: Fields, processing: Processing, since: float) -> None:
+    def __init__(
+        self, owner: object, key: Any, fields: Fields, processing: Processing, since: float
+    ) -> None:
+        self.owner = owner
         self.key = key
         self.fields = fields
         self.processing = processing

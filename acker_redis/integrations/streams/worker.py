@@ -50,6 +50,7 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
+from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -174,10 +175,10 @@ class StreamWorker:
         """The handle of the entry in process, for ``fail()``.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
 
         """
-        return Handle(_in_process().processing, self._sink)
+        return Handle(self._in_process().processing, self._sink)
 
     @property
     def key(self) -> Any:
@@ -187,10 +188,10 @@ class StreamWorker:
         :meth:`drop`.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
 
         """
-        return _in_process().key
+        return self._in_process().key
 
     def run(self, handler: Handler, *, count: int = 100) -> None:
         """Process entries until :meth:`stop`, SIGTERM or SIGINT; then close.
@@ -302,12 +303,12 @@ class StreamWorker:
             edge: The name of the edge that the entry travels on.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
             ClosedError: The handler has returned.
             redis.DataError: A field is of a wrong type, or there are none.
 
         """
-        work = _in_process()
+        work = self._in_process()
         if work.put(encoded(self._client, name, fields, maxlen), child, edge) >= MOST:
             self.flush()
 
@@ -315,12 +316,12 @@ class StreamWorker:
         """Add the entries that the handler has given to :meth:`xadd` now.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
             redis.RedisError: No reply: some may have been added. The entry in process stays
                 pending, also if the handler catches this.
 
         """
-        self._add([_in_process()])
+        self._add([self._in_process()])
 
     def drop(self) -> None:
         """Let the entry in process be removed without a row, because it is a duplicate.
@@ -330,10 +331,10 @@ class StreamWorker:
         result drops an entry with another key.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
 
         """
-        _in_process().dropped = True
+        self._in_process().dropped = True
 
     def renew(self) -> None:
         """Restart the time after which the entry in process goes to another worker.
@@ -341,12 +342,12 @@ class StreamWorker:
         The timeout of its tree restarts, too. For handlers that take longer than ``idle``.
 
         Raises:
-            ConfigError: No handler runs in this context.
+            ConfigError: No handler of this worker runs in this context.
             ClosedError: Another worker has the entry already.
             redis.RedisError, AckerError: Redis does not answer.
 
         """
-        work = _in_process()
+        work = self._in_process()
         if not self._group.owns(work.key):
             raise ClosedError(f"another worker has taken entry {work.key!r} over")
         now = time.monotonic()
@@ -473,7 +474,7 @@ class StreamWorker:
             ids = MessageId.from_headers(fields)
         except InvalidBatchError as error:
             ids, wrong = MessageId(), error
-        work = Work(key, fields, Processing(ids, ids=self._ids), self._read_at)
+        work = Work(self, key, fields, Processing(ids, ids=self._ids), self._read_at)
         work.error = wrong
         return work
 
@@ -481,7 +482,7 @@ class StreamWorker:
         token = current.set(work)
         work.open = True
         try:
-            function(*args)
+            check_ran(function, function(*args))
         finally:
             work.open = False
             current.reset(token)
@@ -526,13 +527,12 @@ class StreamWorker:
                 raise error
         return work.rows()
 
-
-def _in_process() -> Work:
-    work = current.get()
-    if work is None:
-        raise ConfigError(
-            "an entry must be in process: call this in a handler (in another thread: in a copy of "
-            "its context), use a StreamSender for first messages, and redis-py for entries that "
-            "are not tracked"
-        )
-    return work
+    def _in_process(self) -> Work:
+        work = current.get()
+        if work is None or work.owner is not self:
+            raise ConfigError(
+                "an entry must be in process: call this in a handler of this worker (in another "
+                "thread: in a copy of its context), use a StreamSender for first messages, and "
+                "redis-py for entries that are not tracked"
+            )
+        return work

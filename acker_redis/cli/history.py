@@ -61,7 +61,7 @@ def _lost(lost: Losses) -> str:
     since = f"{'since' if lost.since_known else 'at least since'} {_clock(lost.since_ms)}"
     share = percent(100 * lost.nacked / lost.ended)
     ended = f"{lost.ended:,} trees that ended in the last {time_of(lost.over_ms)}"
-    return f"{share} % of the {ended} were nacked; there are nacks {since}"
+    return f"{lost.nacked:,} of the {ended} were nacked ({share} %); there are nacks {since}"
 
 
 def _burning(objective: Objective) -> str:

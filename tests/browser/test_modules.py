@@ -65,14 +65,15 @@ def test_losses_of_a_healthy_namespace_name_share_beginning_and_edge(page: Page)
         return said
 
     text = words({"price": 90, "ship": 4, "": 3})
-    share = "0.95 % of the 12,000 trees that ended in the last 15 min were nacked"
+    share = "114 of the 12,000 trees that ended in the last 15 min were nacked (0.95 %)"
     assert text.startswith(f"{share}; there are nacks since ")
     edge = "Most expired trees lack an ack on edge price: look at the program that reads it."
     assert text.endswith(f" The target permits 1 %. {edge}")
     assert "at least since" in words(None, since_known=False)
     for unclear in (None, {}, {"price": 2, "ship": 2}, {"price": 1, "": 9}):
         assert words(unclear).endswith("The target permits 1 %.")
-    assert words(None, nacked=1, ended=1_000_000).startswith("Less than 0.01 % of")
+    assert words(None, nacked=121).endswith("The target permits only 1 %.")
+    assert "(less than 0.01 %)" in words(None, nacked=1, ended=1_000_000)
     assert call(page, "data/losses", "return m.lossWords(null, null);") == ""
 
 

@@ -33,7 +33,7 @@ def test_slo_is_one_sentence_per_source(make_any_acker: MakeAcker, shell: Shell)
         "t: 75 % complete within 60 s, 30 h, budget left -4900 %; burn rate 50 over 1h, 50 over 6h",
     ]
     assert re.fullmatch(
-        f"{ns}: 25 % of the 4 trees that ended in the last 2 h were nacked; "
+        rf"{ns}: 1 of the 4 trees that ended in the last 2 h were nacked \(25 %\); "
         r"there are nacks at least since \d{4}-\d\d-\d\d \d\d:\d\d",
         lost,
     )

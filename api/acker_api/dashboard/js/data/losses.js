@@ -24,14 +24,15 @@ export function lossWords(losses, expired) {
   const minutes = Math.max(1, Math.round(over / 60_000));
   const began = `${losses.since_known ? "since" : "at least since"} ${moment(since)}`;
   const permitted = Math.round((100 - target) * 1000) / 1000;
-  return `${share(nacked / ended)} of the ${count(ended)} trees that ended in the last ${minutes} min were nacked; there are nacks `
-    + `${began}. The target permits ${permitted} %.${onEdge(expired)}`;
+  const only = 100 * nacked > permitted * ended ? "only " : "";
+  return `${count(nacked)} of the ${count(ended)} trees that ended in the last ${minutes} min were nacked (${share(nacked / ended)}); `
+    + `there are nacks ${began}. The target permits ${only}${permitted} %.${onEdge(expired)}`;
 }
 
 /** @param {number} part */
 function share(part) {
   const percent = part * 100;
-  return percent < 0.01 ? "Less than 0.01 %" : `${percent.toFixed(percent < 10 ? 2 : 0)} %`;
+  return percent < 0.01 ? "less than 0.01 %" : `${percent.toFixed(percent < 10 ? 2 : 0)} %`;
 }
 
 /** @param {Record<string, number> | null} expired */

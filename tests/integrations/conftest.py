@@ -1,4 +1,4 @@
-"""Fixtures: a Kafka cluster for all tests of a process, and names of new topics."""
+"""Fixtures: a Kafka cluster and a RabbitMQ broker for all tests of a process, and new names."""
 
 import uuid
 from collections.abc import Iterator
@@ -7,12 +7,22 @@ import pytest
 
 from acker_redis import Acker, AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from tests.integrations import kafka
+from tests.conftest import missing
+from tests.integrations import kafka, rabbitmq
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[str]:
     with kafka.cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a RabbitMQ broker."""
+    if lacks := rabbitmq.lacks():
+        missing(lacks)
+    with rabbitmq.broker(tmp_path_factory.mktemp("rabbit")) as running:
         yield running
 
 

@@ -1,0 +1,377 @@
+"""A channel of RabbitMQ that acks what its consumers have processed, first in Redis.
+
+**Order of events** for each message: its children are published; the program acks the delivery, or
+its handler returns; Redis has applied the row of the message; the broker gets the ack. A crash at
+any moment leaves a message that the broker delivers again, and none that is skipped. The same holds
+for a doubt: if Redis does not answer, the message goes back into its queue.
+
+Messages that arrive together are settled together, in one round trip to Redis.
+
+**What a second delivery does.** The tree of a message that Redis has acked, and the broker delivers
+again, gets two acks. If it is complete, the second is ignored. If not, the acks cancel each other,
+and the tree expires: a replay, and no false ack.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pika import BasicProperties
+from pika.exceptions import AMQPError
+
+from acker_redis.batching.batch import Batch
+from acker_redis.errors import AckerError, ConfigError
+from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
+from acker_redis.integrations.rabbitmq.headers import anchors_of, id_of, stamped
+from acker_redis.kinds import check_blocking, check_is
+from acker_redis.protocol.rows import Row, fail_row
+from acker_redis.sync.bolt import Handle
+from acker_redis.sync.client import Acker
+from acker_redis.trees.processing import Processing
+from acker_redis.trees.source_settings import check_ran
+
+log = logging.getLogger(__name__)
+
+SETTLE = 0.01
+"""Seconds after which messages are settled although others have arrived."""
+PAUSE = 0.5
+"""Seconds for which a channel pauses when Redis did not take its rows."""
+
+Handler = Callable[[Any, Any, Any, bytes], object]
+
+
+class TrackedChannel:
+    """A :class:`pika.adapters.blocking_connection.BlockingChannel` that tracks messages.
+
+    It has the methods of that channel. Handlers get this channel, so they need no change:
+
+    - ``basic_ack()`` of a delivery acks its message, in the handler or later. The broker is told
+      after Redis.
+    - ``basic_nack()`` and ``basic_reject()`` fail the message. With ``requeue=True`` it stays open,
+      and the broker delivers it again.
+    - A handler that raises an Exception fails its message with the exception's words, and consuming
+      continues. The delivery is rejected: the broker drops it, or moves it to a dead-letter
+      exchange, and the source decides about a replay.
+    - :meth:`basic_publish` in a handler publishes a child of the message.
+
+    **Without a header** a message is processed and not tracked, and so are its children. If its
+    handler raises, no source is told: the exception ends ``start_consuming()``, as without this
+    class. The same holds for a header that is no message id.
+
+    **Threads.** As in pika, one thread uses a connection. Other threads settle by
+    ``connection.add_callback_threadsafe``. To publish there they run in a copy of the handler's
+    context, ``contextvars.copy_context().run``.
+
+    Args:
+        acker: The client of the namespace.
+        channel: The channel of pika. Its deliveries to consumers without this class stay as they
+            are.
+
+    Raises:
+        ConfigError: ``acker`` is no Acker.
+
+    Examples:
+        >>> import pika
+        >>> from acker_redis.integrations.rabbitmq import TrackedChannel
+        >>> def price(channel, method, properties, body):
+        ...     channel.basic_publish("", "priced", body, properties)
+        ...     channel.basic_ack(method.delivery_tag)
+        >>> connection = pika.BlockingConnection()  # doctest: +SKIP
+        >>> acker = Acker.from_url(url, "orders")
+        >>> channel = TrackedChannel(acker, connection.channel())  # doctest: +SKIP
+        >>> channel.basic_consume("orders", price)  # doctest: +SKIP
+        >>> channel.start_consuming()  # doctest: +SKIP
+
+    """
+
+    def __init__(self, acker: Acker, channel: Any) -> None:
+        check_is(acker, Acker, "a TrackedChannel")
+        self.acker = acker
+        self._channel = channel
+        self._ids = acker.fresh_ids
+        self._open: dict[int, Delivery] = {}
+        """Deliveries about which nothing is decided, by tag, in their order."""
+        self._done: list[Delivery] = []
+        self._returned: list[Row] = []
+        """The failures of messages that the broker has returned."""
+        self._due = False
+        """Whether a timer will settle."""
+        self._settled_at = 0.0
+        channel.add_on_return_callback(self._on_return)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    @property
+    def current(self) -> Handle:
+        """The handle of the message in process, for ``reset_timeout()``; its rows go at once.
+
+        Raises:
+            ConfigError: No handler runs in this context.
+
+        """
+        return Handle(_in_process().processing, _Direct(self.acker))
+
+    def basic_consume(
+        self,
+        queue: str,
+        on_message_callback: Handler,
+        auto_ack: bool = False,
+        exclusive: bool = False,
+        consumer_tag: str | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> Any:
+        """Consume a queue, as pika does; ``on_message_callback`` gets this channel.
+
+        With ``auto_ack`` a message is acked when the handler has returned, and not, as in pika,
+        when the broker has sent it.
+        """
+        check_blocking("basic_consume()", on_message_callback=on_message_callback)
+
+        def deliver(_: object, method: Any, properties: Any, body: bytes) -> None:
+            delivery = Delivery(method.delivery_tag, Processing(""))
+            self._open[delivery.tag] = delivery
+            ids = id_of(properties.headers, queue)
+            delivery.processing = Processing(ids, ids=self._ids)
+            self._handle(delivery, auto_ack, on_message_callback, method, properties, body)
+
+        return self._channel.basic_consume(
+            queue, deliver, False, exclusive, consumer_tag, arguments
+        )
+
+    def basic_publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        body: str | bytes,
+        properties: Any = None,
+        mandatory: bool = False,
+        *,
+        child: str | None = None,
+        edge: str = "",
+        queues: Sequence[str] = (),
+    ) -> None:
+        """Publish a message that the message in process has caused.
+
+        The first arguments are those of pika. An ``acker-tuple`` in the headers is replaced, so a
+        handler may pass on the properties it got. If the broker returns or refuses the message, the
+        message in process fails. That does not depend on ``mandatory``. It needs no publisher
+        confirms: with ``confirm_delivery()`` the call waits, and raises what the broker answers.
+
+        Args:
+            exchange: The exchange, '' for the default one.
+            routing_key: The routing key; for the default exchange the queue.
+            body: The body.
+            properties: ``pika.BasicProperties``; they are copied.
+            mandatory: Only used for children of a message without an id.
+            child: Says which child of the processed message this is. Its id is then derived, and
+                the same when the message is delivered again: see :meth:`Handle.emit`.
+            edge: The name of the edge that the message travels on.
+            queues: The tracked queues into which another than the default exchange puts the
+                message. All copies must be acked. Copies in other queues are not tracked.
+
+        Raises:
+            ConfigError: No handler runs in this context, or ``queues`` is missing.
+            ClosedError: The processed message is settled.
+            pika.exceptions.AMQPError: The broker refuses the message. The tree fails, too.
+
+        """
+        work = _in_process()
+        ids = work.emit(exchange, queues, child, edge)
+        properties = stamped(properties or BasicProperties(), ids)
+        mandatory = mandatory or work.tracked
+        try:
+            self._channel.basic_publish(exchange, routing_key, body, properties, mandatory)
+        except BaseException as error:
+            work.failed(unpublished(exchange, routing_key, error))
+            raise
+
+    def basic_ack(self, delivery_tag: int = 0, multiple: bool = False) -> None:
+        """Ack a message, or all up to it: it was processed. The broker is told after Redis."""
+        self._decide(Decision.ACK, delivery_tag, multiple)
+
+    def basic_nack(
+        self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True
+    ) -> None:
+        """Fail a message, or all up to it; with ``requeue`` let the broker deliver it again."""
+        self._decide(Decision.REQUEUE if requeue else Decision.REJECT, delivery_tag, multiple)
+
+    def basic_reject(self, delivery_tag: int = 0, requeue: bool = True) -> None:
+        """Fail a message; with ``requeue`` let the broker deliver it again."""
+        self._decide(Decision.REQUEUE if requeue else Decision.REJECT, delivery_tag, False)
+
+    def basic_get(self, *_: object, **__: object) -> Any:
+        """Raise ConfigError: messages are tracked in handlers.
+
+        Raises:
+            ConfigError: Always.
+
+        """
+        raise ConfigError("a TrackedChannel takes messages by basic_consume() only")
+
+    consume = basic_get
+
+    def settle(self) -> None:
+        """Apply the rows of decided deliveries to Redis, then tell the broker.
+
+        It is called in time while the connection processes events.
+
+        Raises:
+            pika.exceptions.AMQPError: The connection is lost: the broker delivers again what it was
+                not told.
+
+        """
+        done, self._done = self._done, []
+        rows, self._returned = self._returned, []
+        for delivery in done:
+            rows += delivery.rows()
+        doubt = False
+        try:
+            _apply(self.acker, rows)
+        except AckerError as error:
+            doubt = True
+            log.warning("%d deliveries go back into their queues: %s", len(done), error)
+        self._settled_at = time.monotonic()
+        if not self._channel.is_open:
+            return  # the broker delivers them again
+        for delivery in done:
+            requeue = doubt and delivery.tracked
+            self._tell(delivery.tag, Decision.REQUEUE if requeue else delivery.decision)
+        if doubt:
+            time.sleep(PAUSE)
+
+    def start_consuming(self) -> None:
+        """Process messages until all consumers are cancelled, as pika does; then settle.
+
+        Raises:
+            pika.exceptions.AMQPError: The connection or the channel is lost.
+            Exception: The failure of a message without an id: see the class.
+
+        """
+        try:
+            self._channel.start_consuming()
+        finally:
+            self._settle_last()
+
+    def close(self, *args: Any, **kwargs: Any) -> None:
+        """Settle, and close the channel, as pika does."""
+        self._settle_last()
+        self._channel.close(*args, **kwargs)
+
+    def __enter__(self) -> "TrackedChannel":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._channel.is_open:
+            self.close()
+
+    def _handle(
+        self,
+        delivery: Delivery,
+        auto_ack: bool,
+        handler: Handler,
+        method: Any,
+        properties: Any,
+        body: bytes,
+    ) -> None:
+        token = current.set(delivery)
+        try:
+            check_ran(handler, handler(self, method, properties, body))
+        except Exception as error:
+            if not delivery.tracked:
+                raise
+            log.warning("a message of %s failed: %r", method.routing_key, error)
+            delivery.failed(error)
+            delivery.decide(Decision.REJECT)
+        else:
+            if auto_ack:
+                delivery.decide(Decision.ACK)
+        finally:
+            delivery.running = False
+            current.reset(token)
+            self._finish(delivery)
+
+    def _decide(self, decision: Decision, tag: int, multiple: bool) -> None:
+        found = [each for each in self._open.values() if _is_meant(each, tag, multiple)]
+        if not found:
+            self.settle()  # the broker's answer to an unknown tag closes the channel
+            self._tell(tag, decision, multiple)
+        for delivery in found:
+            if decision is Decision.REJECT and delivery.decision is None:
+                delivery.failed("rejected")
+            delivery.decide(decision)
+            self._finish(delivery)
+
+    def _finish(self, delivery: Delivery) -> None:
+        """Settle a delivery soon, if it is decided and its handler has returned."""
+        if delivery.decision is None or delivery.running:
+            return
+        del self._open[delivery.tag]
+        self._done.append(delivery)
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        if time.monotonic() - self._settled_at > SETTLE:
+            self.settle()
+        elif not self._due:
+            # A timer runs after all messages that have arrived.
+            self._due = True
+            self._channel.connection.call_later(0, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._due = False
+        self.settle()
+
+    def _settle_last(self) -> None:
+        try:
+            self.settle()
+        except AMQPError as error:
+            log.warning("messages will be delivered again: %r", error)
+
+    def _on_return(self, _: object, method: Any, properties: Any, body: bytes) -> None:
+        why = unpublished(method.exchange, method.routing_key, method.reply_text)
+        self._returned += [fail_row(anchor, why) for anchor in anchors_of(properties.headers)]
+        self._settle_soon()
+
+    def _tell(self, tag: int, decision: Decision | None, multiple: bool = False) -> None:
+        if decision is Decision.ACK:
+            self._channel.basic_ack(tag, multiple)
+        else:
+            self._channel.basic_nack(tag, multiple, requeue=decision is Decision.REQUEUE)
+
+
+class _Direct:
+    """A sink that applies rows at once."""
+
+    def __init__(self, acker: Acker) -> None:
+        self._acker = acker
+
+    def add(self, rows: list[Row], wait: bool = True) -> None:
+        _apply(self._acker, rows)
+
+
+def _apply(acker: Acker, rows: Iterable[Row]) -> None:
+    batch = Batch()
+    for row in rows:
+        if not batch.add(row):
+            acker.apply(batch)
+            batch = Batch()
+            batch.add(row)
+    if batch:
+        acker.apply(batch)
+
+
+def _is_meant(delivery: Delivery, tag: int, multiple: bool) -> bool:
+    return delivery.tag == tag or (multiple and (delivery.tag <= tag or not tag))
+
+
+def _in_process() -> Delivery:
+    work = current.get()
+    if work is None:
+        raise ConfigError(
+            "a message must be in process: call this in a handler of basic_consume() (in another "
+            "thread: in a copy of its context), use a RabbitSender for first messages, and the "
+            "channel of pika for messages that are not tracked"
+        )
+    return work

@@ -1,0 +1,82 @@
+"""The header ``acker-tuple`` of AMQP messages. No I/O.
+
+The id is a text, never a number: an integer of AMQP has 64 bits and a sign. A message that an
+exchange copies into several queues has a table instead: the id of each copy, by the name of its
+queue. Copies with one id would count as one message, and the first ack as that of all.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.trees.message_id import HEADER, MessageId
+
+Value = MessageId | dict[str, MessageId]
+"""The id of a message; or of its copies, by queue."""
+
+
+def id_of(headers: Any, queue: str) -> MessageId:
+    """Return the id of a message that was delivered from a queue; empty if it has none.
+
+    Args:
+        headers: The headers as pika gives them, None included. Text of other clients may come as
+            bytes.
+        queue: The queue. A table of ids that does not name it has no id for this copy.
+
+    Raises:
+        InvalidBatchError: The header is no message id.
+
+    Examples:
+        >>> id_of({"acker-tuple": b"7:40", "retries": 3}, "priced")
+        MessageId.parse('7:40')
+        >>> id_of({"acker-tuple": {"priced": "7:40", "audit": "7:41"}}, "audit")
+        MessageId.parse('7:41')
+
+    """
+    if not headers:
+        return MessageId()
+    if not isinstance(headers, Mapping):
+        raise InvalidBatchError(f"the headers of a message are a table, not {headers!r}")
+    found = [value for name, value in headers.items() if name.lower() == HEADER]
+    if len(found) > 1:
+        raise InvalidBatchError(f"a message has the header {HEADER} once, not {len(found)} times")
+    value = found[0] if found else ""
+    if isinstance(value, Mapping):
+        value = value.get(queue, "")
+    return MessageId.from_headers({HEADER: value})
+
+
+def anchors_of(headers: Any) -> set[int]:
+    """Return the anchors of a message that was published, also of one with a table of ids.
+
+    >>> anchors_of({"acker-tuple": {"priced": "7:40", "audit": "7:41"}})
+    {7}
+    """
+    value = (headers or {}).get(HEADER, "")
+    ids = value.values() if isinstance(value, Mapping) else [value]
+    return {anchor for each in ids for anchor in MessageId.of(each)}
+
+
+def with_id(headers: Any, ids: Value) -> dict[str, Any] | None:
+    """Return headers with the id of a message, which replaces an id that they may have.
+
+    >>> with_id({"trace": "x", "Acker-Tuple": "1:2"}, MessageId({7: 40}))
+    {'trace': 'x', 'acker-tuple': '7:40'}
+    >>> with_id(None, {"priced": MessageId({7: 40})})
+    {'acker-tuple': {'priced': '7:40'}}
+    >>> with_id({"acker-tuple": "1:2"}, MessageId())
+    """
+    headers = {name: value for name, value in (headers or {}).items() if name.lower() != HEADER}
+    if isinstance(ids, MessageId):
+        headers |= ids.to_headers()
+    elif any(ids.values()):
+        headers[HEADER] = {queue: str(each) for queue, each in ids.items()}
+    return headers or None
+
+
+def stamped(properties: Any, ids: Value) -> Any:
+    """Return a copy of ``pika.BasicProperties`` with the id of a message."""
+    properties = copy.copy(properties)
+    properties.headers = with_id(properties.headers, ids)
+    return properties

@@ -150,6 +150,11 @@ class AsyncProducer:
             # Keep the batches themselves: an id() may be reused for a later batch.
             waits_for = set(accumulator.batches())
             while waits_for.intersection(accumulator.batches()):
+                if all(sender.done() for sender in self._senders):
+                    raise AckerError(
+                        f"{accumulator.size} rows are lost: the senders were cancelled, as at the "
+                        "end of asyncio.run()"
+                    )
                 if not await self._answer_before(end):
                     raise BufferFullError(
                         f"{accumulator.size} rows got no reply within {timeout} s; they are still "
@@ -181,7 +186,7 @@ class AsyncProducer:
         finally:
             self._end = -math.inf
             self._work.set()
-            await asyncio.gather(*self._senders)
+            await asyncio.gather(*self._senders, return_exceptions=True)
 
     def _start(self, config: AckerConfig) -> Accumulator:
         if self._accumulator is None:
@@ -191,6 +196,8 @@ class AsyncProducer:
                 asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
                 for number in range(min(config.shards, MAX_SENDERS))
             ]
+            for sender in self._senders:  # flush() then waits no longer
+                sender.add_done_callback(lambda _: self._signal_answer())
         return self._accumulator
 
     def _check_open(self) -> None:

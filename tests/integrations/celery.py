@@ -103,6 +103,14 @@ def add_tasks(app: Celery, tracking: TaskTracker, file: Path) -> None:
     def wilful() -> None:
         raise Retry("by hand")  # it publishes nothing
 
+    @task(name="later", ignore_result=True)
+    async def later() -> None:
+        """Never awaited: Celery has no coroutines."""
+
+    @task(name="generated", ignore_result=True)
+    def generated() -> Any:
+        yield
+
     @task(name="rejected")
     def rejected() -> None:
         raise Reject("no room", requeue=False)

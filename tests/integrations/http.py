@@ -157,7 +157,7 @@ def untracked() -> FastAPI:
 
     @app.post("/gateway")
     def gateway() -> Response:
-        return Response(status_code=502)  # as a proxy answers when the service behind it has died
+        return Response(status_code=502)  # as a proxy answers when its service has died
 
     @app.post("/slow")
     async def slow() -> StreamingResponse:

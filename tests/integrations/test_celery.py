@@ -128,6 +128,8 @@ def test_all_tasks_of_a_canvas_belong_to_one_tree(shop: Shop, name: str, edges: 
     [
         ("rejected", "rejected: no room"),
         ("wilful", "Retry was raised, and no retry published"),
+        ("later", "ConfigError: <function add_tasks.<locals>.later"),
+        ("generated", "ConfigError: <function add_tasks.<locals>.generated"),
         ("killed", "WorkerLostError: Worker exited prematurely: signal 9 (SIGKILL)"),
         ("slow", "TimeLimitExceeded: TimeLimitExceeded(1,)"),
         ("settled", ""),

@@ -11,6 +11,7 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import AckerError
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import Row, track_row
 from acker_redis.sync.client import Acker
@@ -178,3 +179,18 @@ def test_cancelled_first_add_adds_nothing(any_server: EmbeddedRedis, direct: Ack
 
     run(any_server, direct, work)
     assert len(acked(direct)) == 2
+
+
+def test_close_does_not_wait_for_senders_that_the_end_of_the_loop_has_cancelled(
+    any_server: EmbeddedRedis, direct: Acker
+) -> None:
+    async def work(acker: AsyncAcker) -> None:
+        producer = AsyncProducer(acker, "t", linger=60)
+        await producer.add(complete(1))
+        closes = asyncio.create_task(producer.close())
+        for sender in producer._senders:
+            sender.cancel()
+        with pytest.raises(AckerError, match="1 rows are lost: the senders were cancelled"):
+            await closes
+
+    run(any_server, direct, work)

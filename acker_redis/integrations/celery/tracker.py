@@ -39,6 +39,7 @@ from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import HEADER, MessageId
 from acker_redis.trees.pending import Record
 from acker_redis.trees.processing import OpenTree, Processing
+from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -236,11 +237,17 @@ class TaskTracker:
             work = Work(Processing(ids, ids=self._ids), self, self._edge_of, task_id)
             work.token = _current.set(work)
 
-    def _on_end(self, sender: Any, **_: object) -> None:
+    def _on_end(self, sender: Any, result: Any, **_: object) -> None:
         """Note that a task has succeeded, and that Celery has published what follows."""
-        work = self._work_of(sender)
-        if work:
-            work.ended = True
+        work = _current.get()
+        if work is None or work.owner is not self:
+            return
+        try:
+            # Celery takes a coroutine or generator as the result if the task ignores its result.
+            check_ran(sender.run, result)
+        except ConfigError as error:
+            work.error = work.error or error
+        work.ended = work.ended or work.task_id == sender.request.id
 
     def _on_retry(self, sender: Any, **_: object) -> None:
         """Note that a task has raised Retry: self.retry() has published it, a program need not."""

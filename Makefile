@@ -82,6 +82,7 @@ bench: $(VENV)/.test
 	@$(BIN)/python benchmarks/celery_tasks.py
 	@$(BIN)/python benchmarks/http_requests.py
 	@$(BIN)/python benchmarks/streams.py
+	@$(BIN)/python benchmarks/rabbitmq.py
 	@$(BIN)/python benchmarks/otel.py
 	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py

@@ -129,6 +129,27 @@ def test_a_delivery_that_is_acked_later_is_open_until_then(shop: Shop) -> None:
     shop.until(**{f"order-{n}": "ack" for n in range(3)})
 
 
+def test_acks_of_messages_that_arrive_together_leave_other_deliveries_open(shop: Shop) -> None:
+    inner, seen = shop.channel._channel, []
+    inner.basic_consume(shop.priced, lambda *each: seen.append(each[1].delivery_tag))
+    shop.put(shop.priced, "first")
+    shop.run_until(lambda: seen == [1])
+
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if body != b"order-3":
+            channel.basic_ack(method.delivery_tag)
+
+    shop.channel.basic_consume(shop.orders, price)
+    names = [f"order-{n}" for n in range(6)]
+    for name in names:
+        shop.order(name)
+        shop.put(shop.priced, "others")
+    shop.until(**{name: "ack" for name in names if name != "order-3"})
+    shop.run_until(lambda: len(seen) == 7)
+    shop.channel.settle()
+    assert left(shop, shop.priced) == 7
+
+
 def test_auto_ack_acks_when_the_handler_has_returned(shop: Shop) -> None:
     seen = []
 
@@ -261,6 +282,7 @@ def test_messages_without_an_id_are_processed_as_before(shop: Shop) -> None:
     shop.channel.basic_consume(shop.orders, price)
     with pytest.raises(ValueError, match="no such address"):
         shop.channel.start_consuming()
+    shop.run_until(lambda: rabbitmq.count(shop.raw, shop.priced) == 2)
     found = [shop.raw.basic_get(shop.priced, auto_ack=True) for _ in range(2)]
     assert [(properties.headers, body) for _, properties, body in found] == [
         ({"other": 7}, b"a hat"),

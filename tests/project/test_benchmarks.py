@@ -9,6 +9,7 @@ import pytest
 from acker_flights import session
 from acker_redis.embedded import find_server
 from tests.conftest import missing
+from tests.integrations import rabbitmq
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("celery_tasks", ("--orders", "200", "--rounds", "1"), "of untracked"),
         ("http_requests", ("--orders", "50", "--rounds", "1"), "of untracked"),
         ("otel", ("--records", "500", "--rounds", "1"), "of off"),
+        ("rabbitmq", ("--messages", "500", "--rounds", "1"), "of untracked"),
         ("streams", ("--entries", "500", "--rounds", "1"), "of untracked"),
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 sources"),
@@ -64,6 +66,8 @@ def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> Non
         advice = session.missing_java()
         if advice:
             missing(advice)
+    if name == "rabbitmq" and (lacks := rabbitmq.lacks()):
+        missing(lacks)
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -98,6 +98,10 @@ class TrackedChannel:
         self._due = False
         """Whether a timer will settle."""
         self._settled_at = 0.0
+        self._told_to = 0
+        """The broker knows all deliveries up to this tag to be settled."""
+        self._told: set[int] = set()
+        """The higher tags that the broker knows to be settled."""
         channel.add_on_return_callback(self._on_return)
 
     def __getattr__(self, name: str) -> Any:
@@ -236,8 +240,9 @@ class TrackedChannel:
         if not self._channel.is_open:
             return  # the broker delivers them again
         for delivery in done:
-            requeue = doubt and delivery.tracked
-            self._tell(delivery.tag, Decision.REQUEUE if requeue else delivery.decision)
+            if doubt and delivery.tracked:
+                delivery.decision = Decision.REQUEUE
+        self._tell_all(done)
         if doubt:
             time.sleep(PAUSE)
 
@@ -333,6 +338,21 @@ class TrackedChannel:
         why = unpublished(method.exchange, method.routing_key, method.reply_text)
         self._returned += [fail_row(anchor, why) for anchor in anchors_of(properties.headers)]
         self._settle_soon()
+
+    def _tell_all(self, done: list[Delivery]) -> None:
+        tags = [delivery.tag for delivery in done]
+        last = self._told_to + len(tags)
+        acked = all(delivery.decision is Decision.ACK for delivery in done)
+        if len(tags) > 1 and acked and sorted(tags) == [*range(self._told_to + 1, last + 1)]:
+            # One frame for all, because none up to the last is open, here or elsewhere.
+            self._tell(last, Decision.ACK, multiple=True)
+        else:
+            for delivery in done:
+                self._tell(delivery.tag, delivery.decision)
+        self._told.update(tags)
+        while self._told_to + 1 in self._told:
+            self._told_to += 1
+            self._told.remove(self._told_to)
 
     def _tell(self, tag: int, decision: Decision | None, multiple: bool = False) -> None:
         if decision is Decision.ACK:

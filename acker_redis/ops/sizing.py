@@ -15,6 +15,8 @@ Kind = Literal["rows", "blocks"]
 
 BUSY = 0.5
 """Share of a server's core that a namespace should use: the rest is for bursts and drains."""
+MOST = 1e12
+"""The largest number of a load: products of them are still whole numbers that one can read."""
 MANY_SHARDS = 16
 """Shards of a namespace at most: with more, the batches of one producer become small."""
 NETWORK = 125e6
@@ -209,3 +211,5 @@ def _positive(name: str, value: float, least: float = 0) -> None:
     if not (value > 0 and least <= value < inf):
         words = f"a number of {least} or more" if least else "a number above 0"
         raise ConfigError(f"{name} is {words}, not {value:g}")
+    if value > MOST:
+        raise ConfigError(f"{name} is at most {MOST:g}, not {value:g}")

@@ -30,7 +30,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import AckerError, ChangedBatchError, ConfigError
@@ -48,6 +48,7 @@ TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
 TASK = "orders"
 ANCHOR = 1
+ID_MAX = 2**63 - 1
 FLAGS = {"TRACK": TRACK, "FAIL": FAIL, "TOUCH": TOUCH}
 ACTIONS = ("emit", "fail", "apply", "tick", "drain", "snapshot", "failover", "note")
 
@@ -102,9 +103,9 @@ def load(path: Path) -> History:
         version, life = found["history"], found["life"]
         if version != 1:
             raise ConfigError(f"{path}: format {version!r} of a history; this version reads 1")
-        unknown = {step["do"] for step in found["steps"]} - set(ACTIONS)
-        if unknown:
-            raise ConfigError(f"{path}: unknown steps {', '.join(sorted(unknown))}")
+        for number, step in enumerate(found["steps"], start=1):
+            if wrong := _wrong(step):
+                raise ConfigError(f"{path}: step {number}: {wrong}")
         config = AckerConfig(
             buckets=found["buckets"],
             tick_ms=TICK_MS,
@@ -113,10 +114,66 @@ def load(path: Path) -> History:
             deadline_ms=(life - 1) * TICK_MS if life else 0,
         )
         ids = {(message, cause): id_ for message, cause, id_ in found["ids"]}
+        if not all(_is_number(word) for link, id_ in ids.items() for word in (*link, id_)):
+            raise ConfigError(f"{path}: an entry of ids is three whole numbers, 0 to 2^63-1")
         whole, truthful = found["whole_rows"], found["truthful"]
+        if not (type(whole) is type(truthful) is bool and isinstance(found["title"], str)):
+            raise ConfigError(f"{path}: title is a text, whole_rows and truthful are true or false")
         return History(found["title"], config, whole, truthful, ids, tuple(found["steps"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a history: {type(error).__name__}: {error}") from error
+
+
+def _is_number(word: object) -> bool:
+    return type(word) is int and 0 <= word <= ID_MAX
+
+
+def _is_list(kind: Callable[[Any], bool]) -> Callable[[object], bool]:
+    return lambda found: isinstance(found, list) and all(map(kind, found))
+
+
+def _is_text(word: object) -> bool:
+    return isinstance(word, str)
+
+
+def _is_link(found: object) -> bool:
+    return _is_list(_is_number)(found) and len(cast("list[int]", found)) == 2
+
+
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "say": (_is_text, "a text"),
+    "lane": (_is_text, "a text"),
+    "number": (lambda word: _is_number(word) and word > 0, "a whole number from 1"),
+    "messages": (_is_list(_is_number), "a list of whole numbers"),
+    "done": (_is_list(_is_number), "a list of whole numbers"),
+    "made": (_is_list(_is_number), "a list of whole numbers"),
+    "flags": (_is_list(lambda flag: flag in FLAGS), "a list out of TRACK, FAIL and TOUCH"),
+    "links": (_is_list(_is_link), "a list of pairs of whole numbers"),
+    "reply": (_is_text, "a text"),
+    "verdicts": (_is_list(_is_text), "a list of texts"),
+}
+"""What the fields of a step are."""
+_NEEDED = {
+    "emit": ("messages",),
+    "fail": ("messages",),
+    "apply": ("lane", "number", "done", "made", "flags", "links"),
+}
+"""The fields that a step must have, besides ``say``."""
+
+
+def _wrong(step: Any) -> str:
+    """Return what is wrong with a step; '' if nothing is."""
+    if not isinstance(step, dict):
+        return "it is no JSON object"
+    do = step.get("do")
+    if do not in ACTIONS:
+        return f"do is one of {', '.join(ACTIONS)}, not {do!r}"
+    if missing := [name for name in ("say", *_NEEDED.get(do, ())) if name not in step]:
+        return f"{do} needs {', '.join(missing)}"
+    for name, (is_right, wanted) in _FIELDS.items():
+        if name in step and not is_right(step[name]):
+            return f"{name} is {wanted}, not {step[name]!r}"[:200]
+    return ""
 
 
 def replay(history: History, make: Callable[[AckerConfig, Sequence[str]], Backend]) -> Replayed:
@@ -156,7 +213,7 @@ class _Stage:
         service = self._service
         match step["do"]:
             case "emit":
-                if self._accepted or not step["if_applied"]:
+                if self._accepted or not step.get("if_applied"):
                     self._tree.exists.update(step["messages"])
             case "fail":
                 self._tree.failed.update(step["messages"])

@@ -175,7 +175,9 @@ class ProcessingBatch:
             InvalidBatchError: There is no such position.
 
         """
-        if not 0 <= position < len(self):
+        # A mask of numpy, or a share, would fail other messages than meant.
+        whole = isinstance(position, int | np.integer) and not isinstance(position, bool)
+        if not whole or not 0 <= position < len(self):
             raise InvalidBatchError(f"the batch has messages 0 to {len(self) - 1}, not {position}")
         with self._lock:
             self._check_open()
@@ -223,7 +225,9 @@ class ProcessingBatch:
             raise InvalidBatchError(f"counts are whole numbers, not {number.dtype}")
         if number.ndim == 0:
             number = np.full(len(self), number)
-        if number.shape != (len(self),) or number.min(initial=0) < 0:
+        # As int64, unsigned numbers above 2^63-1 would become negative.
+        most = number.max(initial=0)
+        if number.shape != (len(self),) or number.min(initial=0) < 0 or most > TUPLE_MAX:
             raise InvalidBatchError(
                 f"counts are one number for each of the {len(self)} messages, 0 or more"
             )

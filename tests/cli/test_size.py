@@ -42,6 +42,8 @@ def test_json_has_the_same_figures_and_all_needs() -> None:
         (("--trees-per-s", "inf"), "trees_per_s is a number above 0, not inf"),
         (("--trees-per-s", "1", "--messages-per-tree", "0.5"), "a number of 1 or more, not 0.5"),
         (("--trees-per-s", "1", "--lifetime", "-1"), "lifetime_s is a number above 0, not -1"),
+        (("--trees-per-s", "1", "--lifetime", "1e308"), "lifetime_s is at most 1e+12, not 1e+308"),
+        (("--trees-per-s", "1e300"), "trees_per_s is at most 1e+12, not 1e+300"),
         (("--trees-per-s", "1", "--buckets", "1"), "buckets"),
         (("--trees-per-s", "1", "--node-price", "-3"), "Invalid value for '--node-price'"),
     ],

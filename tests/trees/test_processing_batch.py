@@ -123,7 +123,8 @@ def test_highest_ids_are_read() -> None:
 
 def test_counts_that_do_not_fit_are_refused_and_nothing_is_emitted() -> None:
     batch = ProcessingBatch(["7:40", "8:41"], ids=NAMED)
-    for counts in ([1], [1, -1], [[1, 1]], -1, [0.5, 1], "two", [1, 2, 3]):
+    huge = np.array([0, 2**63 + 1], dtype=np.uint64)
+    for counts in ([1], [1, -1], [[1, 1]], -1, [0.5, 1], "two", [1, 2, 3], huge):
         with pytest.raises(InvalidBatchError, match="counts are"):
             batch.emit(counts)  # type: ignore[arg-type]
     with pytest.raises(InvalidBatchError, match="has one child"):
@@ -131,9 +132,9 @@ def test_counts_that_do_not_fit_are_refused_and_nothing_is_emitted() -> None:
     batch.emit([1, 0], key="a")
     with pytest.raises(InvalidBatchError, match="already used"):
         batch.emit(key="a")
-    for position in (-1, 2):
+    for position in (-1, 2, 0.5, True, np.array([True, False])):
         with pytest.raises(InvalidBatchError, match="messages 0 to 1"):
-            batch.fail(position)
+            batch.fail(position)  # type: ignore[arg-type]
     expected = Processing("7:40", ids=NAMED).emit(key="a")[7]
     assert rows(batch) == (Counter({(7, 40 ^ expected): 1, (8, 41): 1}), {})
 

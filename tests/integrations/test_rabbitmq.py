@@ -337,6 +337,77 @@ def test_in_doubt_the_delivery_goes_back_into_its_queue(
     assert redelivered == [False, True]
 
 
+def test_a_message_that_is_acked_in_redis_only_is_delivered_again_and_ignored(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if body == b"order-2":
+            channel.basic_publish("", shop.priced, body)
+        channel.basic_ack(method.delivery_tag)
+
+    shop.channel.basic_consume(shop.orders, price)
+    anchor = shop.order("order-2")
+    shop.order("order-1")
+    monkeypatch.setattr(shop.channel, "_tell_all", lambda done: None)
+    shop.until(**{"order-1": "ack"})
+    assert left(shop, shop.orders) == 2
+    again = Shop(shop.url, shop.acker)
+    redelivered: list[bool] = []
+
+    def price_again(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        redelivered.append(method.redelivered)
+        price(channel, method, properties, body)
+
+    again.channel.basic_consume(shop.orders, price_again)
+    again.channel.basic_consume(shop.priced, lambda *_: None, auto_ack=True)
+    again.run_until(lambda: len(redelivered) == 2)
+    again.run_until(lambda: rabbitmq.count(again.raw, shop.priced) == 0)
+    again.channel.close()
+    again.connection.close()
+    assert redelivered == [True, True]
+    # The two acks of order-2 have cancelled each other: its tree will expire.
+    assert again.verdicts() == {}
+    assert shop.acker.show(anchor)
+
+
+@pytest.mark.parametrize("acked", [False, True])
+def test_an_interrupted_handler_does_not_ack(shop: Shop, acked: bool) -> None:
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if acked:
+            channel.basic_ack(method.delivery_tag)
+        raise KeyboardInterrupt
+
+    shop.channel.basic_consume(shop.orders, price)
+    anchor = shop.order("order-1")
+    with pytest.raises(KeyboardInterrupt):
+        shop.channel.start_consuming()
+    assert shop.verdicts() == ({"order-1": "KeyboardInterrupt"} if acked else {})
+    assert (shop.acker.show(anchor) is None) is acked
+    assert left(shop, shop.orders) == (0 if acked else 1)
+
+
+def test_a_handler_may_settle_by_its_handle(shop: Shop) -> None:
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        channel.current.reset_timeout()
+        channel.current.fail("no such address")
+        channel.basic_ack(method.delivery_tag)
+
+    shop.channel.basic_consume(shop.orders, price)
+    shop.order("order-1")
+    shop.until(**{"order-1": "no such address"})
+    shop.channel.close()
+    assert left(shop, shop.orders) == 0
+
+
+def test_a_handler_that_only_returns_a_coroutine_fails(shop: Shop) -> None:
+    async def price(*_: Any) -> None: ...
+
+    shop.channel.basic_consume(shop.orders, lambda *each: price(*each), auto_ack=True)
+    shop.order("order-1")
+    shop.run_until(shop.verdicts)
+    assert "was not run" in shop.verdicts()["order-1"]
+
+
 def test_misuse_is_refused(shop: Shop) -> None:
     async def price(*_: Any) -> None: ...
 

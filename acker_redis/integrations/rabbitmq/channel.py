@@ -15,13 +15,14 @@ and the tree expires: a replay, and no false ack.
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pika import BasicProperties
 from pika.exceptions import AMQPError
 
 from acker_redis.batching.batch import Batch
-from acker_redis.errors import AckerError, ConfigError
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
 from acker_redis.integrations.rabbitmq.headers import anchors_of, id_of, stamped
 from acker_redis.kinds import check_blocking, check_is
@@ -289,6 +290,11 @@ class TrackedChannel:
             log.warning("a message of %s failed: %r", method.routing_key, error)
             delivery.failed(error)
             delivery.decide(Decision.REJECT)
+        except BaseException as error:
+            # Without a decision the message stays open. After an ack, the handler was not through.
+            if delivery.decision is Decision.ACK:
+                delivery.failed(error)
+            raise
         else:
             if auto_ack:
                 delivery.decide(Decision.ACK)
@@ -336,7 +342,8 @@ class TrackedChannel:
 
     def _on_return(self, _: object, method: Any, properties: Any, body: bytes) -> None:
         why = unpublished(method.exchange, method.routing_key, method.reply_text)
-        self._returned += [fail_row(anchor, why) for anchor in anchors_of(properties.headers)]
+        with suppress(InvalidBatchError):  # published by other code, and not tracked
+            self._returned += [fail_row(anchor, why) for anchor in anchors_of(properties.headers)]
         self._settle_soon()
 
     def _tell_all(self, done: list[Delivery]) -> None:

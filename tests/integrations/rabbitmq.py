@@ -16,6 +16,7 @@ from typing import Any
 
 import pika
 
+from acker_redis.embedded.guard import die_with_parent
 from tests.waiting import wait_until
 
 # Debian's command in PATH refuses to run as other users than root and rabbitmq.
@@ -63,20 +64,23 @@ def broker(folder: Path) -> Iterator[str]:
     url = f"amqp://127.0.0.1:{port}/%2F"
     started: list[subprocess.Popen[bytes]] = []
     try:
-        for command in (["epmd", "-port", str(names), "-address", "127.0.0.1"], [str(PROGRAM)]):
+        # The node would start an epmd that outlives it, if none answered.
+        epmd = ["epmd", "-port", str(names), "-address", "127.0.0.1"]
+        for command, listens in ((epmd, names), ([str(PROGRAM)], port)):
             with log.open("ab") as output:
                 process = subprocess.Popen(
                     command, env=environment, cwd=folder, start_new_session=True,
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                    preexec_fn=die_with_parent(),
                 )  # fmt: skip
             started.append(process)
 
-        def answers() -> bool:
-            assert started[1].poll() is None, log.read_text()
-            with socket.socket() as tried:
-                return not tried.connect_ex(("127.0.0.1", port))
+            def answers(process: Any = process, listens: int = listens) -> bool:
+                assert process.poll() is None, log.read_text()
+                with socket.socket() as tried:
+                    return not tried.connect_ex(("127.0.0.1", listens))
 
-        wait_until(answers, "a broker", 0.1)
+            wait_until(answers, command[0], 0.05)
         yield url
     finally:
         for process in reversed(started):

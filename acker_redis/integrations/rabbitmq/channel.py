@@ -305,9 +305,10 @@ class TrackedChannel:
 
     def _decide(self, decision: Decision, tag: int, multiple: bool) -> None:
         found = [each for each in self._open.values() if _is_meant(each, tag, multiple)]
-        if not found:
-            self.settle()  # the broker's answer to an unknown tag closes the channel
-            self._tell(tag, decision, multiple)
+        if not found and not multiple:
+            # It belongs to other code, or it is unknown: then the broker closes the channel.
+            self.settle()
+            self._tell(tag, decision)
         for delivery in found:
             if decision is Decision.REJECT and delivery.decision is None:
                 delivery.failed("rejected")

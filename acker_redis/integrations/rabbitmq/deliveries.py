@@ -12,6 +12,7 @@ from acker_redis.errors import ConfigError
 from acker_redis.integrations.rabbitmq.headers import Value
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import clipped, words
+from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
 
 
@@ -62,12 +63,14 @@ class Delivery:
         """
         if isinstance(queues, str):
             raise ConfigError(f"queues is a list of names, not {queues!r}")
-        if exchange and not queues and self.tracked:
+        if not self.tracked:
+            return MessageId()
+        if exchange and not queues:
             raise ConfigError(
                 f"exchange {exchange!r} may put the message into several queues: name these with "
                 "queues=[..], because each copy needs an id"
             )
-        if not exchange or not self.tracked:
+        if not exchange:
             return self.processing.emit(key=child, edge=edge)
         return {
             queue: self.processing.emit(key=child and f"{child} in {queue}", edge=edge)

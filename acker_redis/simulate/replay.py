@@ -162,7 +162,7 @@ _NEEDED = {
 
 
 def _wrong(step: Any) -> str:
-    """Return what is wrong with a step; '' if nothing is."""
+    """Return why a step is invalid; '' if it is valid."""
     if not isinstance(step, dict):
         return "it is no JSON object"
     do = step.get("do")

@@ -3,8 +3,9 @@
 **Order of events** for each message: its children are emitted, then produced; the handler returns;
 Kafka reports the delivery of every child; the ack of the message is sent, and its offset is
 complete in the :class:`Frontier` of its partition. A commit first waits until Redis has the acks,
-then commits the positions that the frontiers had before the wait. So a crash at any moment leaves
-messages that Kafka delivers again, and none that is skipped.
+or the producer has given them up, then commits the positions that the frontiers had before the
+wait. So a crash at any moment leaves messages that Kafka delivers again, and none that is skipped.
+An ack that was given up leaves a tree that expires: its source replays the record.
 
 **What a second delivery does.** The tree of a message that was acked and not yet committed has two
 acks. If it is complete, the second is ignored. If not, the acks cancel each other, and the tree

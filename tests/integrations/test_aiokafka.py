@@ -511,3 +511,25 @@ def test_batch_of_messages_without_ids_is_refused(play: Play) -> None:
             await rig.producer.send_batch(rig.producer.create_batch(), rig.topic, partition=0)
 
     play(scene)
+
+
+def test_no_message_of_a_partition_begins_while_it_is_given_away(play: Play) -> None:
+    async def scene(rig: Rig) -> None:
+        put(rig.servers, rig.topic, [("k", str(number), None) for number in range(50)])
+        consumer, tried = await rig.consumer(), list[int]()
+        given = list[asyncio.Task[None]]()
+
+        async def slow(message: Any) -> None:
+            tried.append(message.offset)
+            if message.offset == 2:
+                places = [TopicPartition(rig.topic, number) for number in range(PARTITIONS)]
+                given.append(asyncio.create_task(consumer._give_away(places)))
+                given[0].add_done_callback(lambda _: consumer.finish())
+            await asyncio.sleep(0.05)
+
+        await consumer.run(slow)
+        await given[0]
+        assert tried == [0, 1, 2]
+        assert rig.done() == 3
+
+    play(scene)

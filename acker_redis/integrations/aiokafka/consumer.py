@@ -388,6 +388,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def _give_away(self, revoked: Iterable[Any]) -> None:
         try:
             if revoked:
+                # Otherwise a handler would always be in process until the time is over.
+                self._assigned.leave(revoked)
                 await self._flush()
                 await self.commit()
         except (KafkaError, AckerError) as error:

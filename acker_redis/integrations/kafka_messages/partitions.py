@@ -26,7 +26,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.arrived = False
-        """Whether a message was read since the assignment or the seek."""
+        """Whether messages may begin: one was read since the assignment or the seek."""
         self.frontier: Frontier | None = None
         """None until the first message: its offset is where the group continues."""
         self.first = 0
@@ -80,6 +80,13 @@ class Partitions:
         for place in places:
             self._places[place] = Partition()
             self.awaited.add(place)
+
+    def leave(self, places: Iterable[Place]) -> None:
+        """Let no more messages of these partitions begin; those in process may be completed."""
+        for place in places:
+            if place in self._places:
+                self._places[place].arrived = False
+                self.awaited.discard(place)
 
     def forget(self, places: Iterable[Place] | None = None) -> None:
         """Remove partitions, or all."""

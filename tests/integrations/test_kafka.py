@@ -482,7 +482,9 @@ def test_handler_that_only_returns_a_coroutine_or_generator_fails_its_message(
 
     put(servers, topic, track(orders, "a"))
     consumer = consumer_of(orders, servers, topic, on_failure=lambda *_: consumer.stop())
-    consumer.run(later if kind == "coroutine" else lambda _: (each for each in ()))
+    with pytest.raises(ConfigError, match="handler= of run.. is a coroutine function"):
+        consumer.run(later)
+    consumer.run(lambda _: later(_) if kind == "coroutine" else (each for each in ()))
     ((verdict, why),) = verdicts(orders).values()
     assert verdict == "nack"
     assert "was not run" in why
@@ -498,8 +500,11 @@ def test_coroutine_function_cannot_be_told_of_a_failure(
         raise ValueError("no such address")
 
     put(servers, topic, [("k", "x", None)])
+    with pytest.raises(ConfigError, match="on_failure= of a TrackedConsumer"):
+        consumer_of(orders, servers, topic, on_failure=park)
+    consumer = consumer_of(orders, servers, topic, on_failure=lambda *_: park())
     with pytest.raises(ConfigError, match="was not run"):
-        consumer_of(orders, servers, topic, on_failure=park).run(poison)
+        consumer.run(poison)
     assert done(servers, topic) == 0
 
 

@@ -29,7 +29,7 @@ from acker_redis.integrations.kafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
 from acker_redis.integrations.until_signal import until_signal
-from acker_redis.kinds import check_is
+from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
@@ -80,7 +80,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
             the exception ends :meth:`run`.
 
     Raises:
-        ConfigError: ``enable.auto.commit`` is on, which would commit messages in process.
+        ConfigError: ``enable.auto.commit`` is on, which would commit messages in process; or
+            ``on_failure`` is a coroutine function.
 
     Examples:
         >>> from acker_redis.integrations.kafka import TrackedConsumer
@@ -97,6 +98,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
     ) -> None:
         check_is(acker, Acker, "a TrackedConsumer")
         check_auto_commit(config, "enable.auto.commit", "TrackedConsumer")
+        check_blocking("a TrackedConsumer", on_failure=on_failure)
         self._told = config.get("on_commit")
         own = {"enable.auto.commit": False, "on_commit": self._on_commit}
         super().__init__({**config, **own})
@@ -202,12 +204,14 @@ class TrackedConsumer(confluent_kafka.Consumer):
             commit_every: Seconds between two commits.
 
         Raises:
+            ConfigError: ``handler`` is a coroutine function.
             KafkaException: A fatal error of Kafka.
             AckerError: Redis takes no more rows, such as BufferFullError.
             Exception: What ``on_failure`` raises, or the failure of a message without a
                 header: see the class.
 
         """
+        check_blocking("run()", handler=handler)
         try:
             with until_signal(self._stop.set):
                 self._loop(handler, batch, commit_every)

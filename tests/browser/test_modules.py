@@ -66,13 +66,18 @@ def test_losses_of_a_healthy_namespace_name_share_beginning_and_edge(page: Page)
 
     text = words({"price": 90, "ship": 4, "": 3})
     share = "114 of the 12,000 trees that ended in the last 15 min were nacked (0.95 %)"
-    assert text.startswith(f"{share}; there are nacks since ")
+    assert text.startswith(
+        f"{share}: their sources replay them or give them up. There are nacks since "
+    )
     edge = "Most expired trees lack an ack on edge price: look at the program that reads it."
-    assert text.endswith(f" The target permits 1 %. {edge}")
+    assert text.endswith(f" {edge} The target permits 1 %.")
     assert "at least since" in words(None, since_known=False)
     for unclear in (None, {}, {"price": 2, "ship": 2}, {"price": 1, "": 9}):
-        assert words(unclear).endswith("The target permits 1 %.")
+        assert "edge" not in words(unclear)
     assert words(None, nacked=121).endswith("The target permits only 1 %.")
+    for nacked, many in ((120, False), (121, True)):
+        losses = {"ended": 12_000, "nacked": nacked, "target_percent": 99.0}
+        assert call(page, "data/losses", "return m.excessive(x);", losses) is many
     assert "(less than 0.01 %)" in words(None, nacked=1, ended=1_000_000)
     assert call(page, "data/losses", "return m.lossWords(null, null);") == ""
 

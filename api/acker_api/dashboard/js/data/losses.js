@@ -1,4 +1,4 @@
-/** What a healthy namespace loses, in words. Pure. */
+/** What a namespace lost in the last minutes, in words. Pure. */
 
 import { count, moment } from "../core/format.js";
 
@@ -21,12 +21,34 @@ import { count, moment } from "../core/format.js";
 export function lossWords(losses, expired) {
   if (!losses || !losses.ended) return "";
   const { ended, nacked, over_ms: over, since_ms: since, target_percent: target } = losses;
-  const minutes = Math.max(1, Math.round(over / 60_000));
   const began = `${losses.since_known ? "since" : "at least since"} ${moment(since)}`;
-  const permitted = Math.round((100 - target) * 1000) / 1000;
-  const only = 100 * nacked > permitted * ended ? "only " : "";
-  return `${count(nacked)} of the ${count(ended)} trees that ended in the last ${minutes} min were nacked (${share(nacked / ended)}); `
-    + `there are nacks ${began}. The target permits ${only}${permitted} %.${onEdge(expired)}`;
+  return `${count(nacked)} of the ${count(ended)} trees that ended in the last ${minutes(over)} min were nacked (${share(nacked / ended)}): `
+    + `their sources replay them or give them up. There are nacks ${began}.${onEdge(expired)} `
+    + `The target permits ${excessive(losses) ? "only " : ""}${permitted(target)} %.`;
+}
+
+/**
+ * Return whether the share of nacks is larger than the target permits.
+ *
+ * @param {Losses | null} losses
+ */
+export function excessive(losses) {
+  return Boolean(losses) && 100 * losses.nacked > permitted(losses.target_percent) * losses.ended;
+}
+
+/** @param {Losses} losses */
+export function lossesInShort({ nacked, over_ms: over }) {
+  return `${count(nacked)} in the last ${minutes(over)} min`;
+}
+
+/** @param {number} target in percent */
+function permitted(target) {
+  return Math.round((100 - target) * 1000) / 1000;
+}
+
+/** @param {number} ms */
+function minutes(ms) {
+  return Math.max(1, Math.round(ms / 60_000));
 }
 
 /** @param {number} part */

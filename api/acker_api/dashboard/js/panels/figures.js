@@ -4,6 +4,7 @@ import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
 import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { levelOf, rotator } from "../data/health.js";
+import { excessive, lossesInShort } from "../data/losses.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
 
@@ -42,9 +43,10 @@ export function figures(feed, scope) {
       ? `overdue by ${duration(status.lag_ms)}` : next ? `next tick in ${duration(next)}` : "a tick is due", turn.level);
     tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in total`);
     const nacks = rates ? NACKS.reduce((sum, name) => sum + (rates[name] || 0), 0) : 0;
-    tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–",
-      NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
-        || "none in total", levelOf(status, "nacks"));
+    const recent = feed.losses.value;
+    tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–", recent ? lossesInShort(recent)
+      : NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ") || "none in total",
+    excessive(recent) ? "high" : levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
     const sources = Object.values(status.backlog).filter(Boolean).length;
     tiles.backlog.set(figure(waiting), sources ? `for ${plural(sources, "source")}` : "all are taken",

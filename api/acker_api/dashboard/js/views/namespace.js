@@ -6,7 +6,7 @@ import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
 import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
-import { lossWords } from "../data/losses.js";
+import { excessive, lossWords } from "../data/losses.js";
 import { chip, empty } from "../ui/panel.js";
 import { block } from "./block.js";
 import { config } from "./config.js";
@@ -40,9 +40,23 @@ export function namespace(scope, place) {
 
   /** Since when there are nacks, and on which edge; a healthy namespace loses some, too. */
   const lost = h("span", { class: "finding-lost", dir: "ltr" });
+  const head = h("strong");
+  const turning = h("span");
+  const healthy = h("span", {}, head, turning, lost);
+  const calm = h("p", { class: "finding" }, healthy);
+  let turns = "";
   const tellLosses = () => {
     const text = lossWords(feed.losses.value, feed.expired.value);
+    const many = excessive(feed.losses.value);
     put(lost, text ? [`${text} `, h("a", { href: href(["runbook", "nacks"]) }, "What to do")] : null);
+    say(head, many ? "More trees are nacked than the target permits."
+      : text ? "Healthy, but some trees are nacked." : "Healthy.");
+    say(turning, text ? "" : ` ${turns}, and there is room below the high-water mark.`);
+    const level = many ? "high" : "ok";
+    if (calm.classList.contains(level)) return;
+    calm.className = `finding ${level}`;
+    calm.querySelector(".icon")?.remove();
+    calm.prepend(icon(many ? "alert" : "check"));
   };
   feed.losses.hear(scope, tellLosses);
   feed.expired.hear(scope, tellLosses);
@@ -57,7 +71,7 @@ export function namespace(scope, place) {
     // The namespace exists after all: load the view again.
     if (gone) return void window.dispatchEvent(new HashChangeEvent("hashchange"));
     const findings = findingsOf(status);
-    const turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
+    turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
     const found = JSON.stringify([turns, findings.map(({ level, key }) => [level, key])]);
     const reshard = status.resharding_to ?? null;
     if (shardsWanted !== reshard) {
@@ -77,8 +91,8 @@ export function namespace(scope, place) {
     put(health, findings.length ? h("ul", { class: "findings", role: "list" }, findings.map((each) =>
       h("li", { class: `finding ${each.level}` }, icon("alert"),
         h("div", { class: "finding-text" }, text(each), each.key === "nacks" ? lost : null))))
-      : h("p", { class: "finding ok" }, icon("check"), h("span", {},
-        h("strong", {}, "Healthy."), ` ${turns}, and there is room below the high-water mark.`, lost)));
+      : calm);
+    if (!findings.length) healthy.append(lost); // a finding may have had it
     tellLosses();
   });
   feed.error.hear(scope, (error) => {

@@ -215,10 +215,7 @@ class Connection:
         After one of a demoted master, reconnect.
         """
         if is_demoted(error):
-            # redis-py keeps a connection that got a reply. If a name, a virtual address or a proxy
-            # leads to the new master, only a new connection reaches it.
-            self._drop_used()
-            self._drop_idle()
+            reconnect(self.client)
         return translate(error, tls_options(self.client), script)
 
     def _drop_unread(self) -> None:
@@ -227,42 +224,54 @@ class Connection:
         A signal handler, for example, may raise between a command and its reply. The next command
         on that connection would read the reply of the interrupted one.
         """
-        self._drop_idle()
-
-    def _drop_used(self) -> None:
-        """Make the pool close connections that other threads use, when these are returned.
-
-        redis-py before 7 cannot do this: such a connection stays until a write on it is refused.
-        """
-        for client in self._clients():
-            pool = getattr(client, "connection_pool", None)
-            mark = getattr(pool, "update_active_connections_for_reconnect", None)
-            if mark is not None:
-                mark()
-
-    def _clients(self) -> list[Any]:
-        """Return the client, and the clients of a cluster's nodes."""
-        nodes = getattr(self.client, "nodes_manager", None)
-        known = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
-        return [self.client, *known]
-
-    def _drop_idle(self) -> None:
-        """Close the connections that no call uses at the moment."""
-        for client in self._clients():
-            pool = getattr(client, "connection_pool", None)
-            if pool is not None:
-                try:
-                    pool.disconnect(inuse_connections=False)
-                except TypeError:  # a blocking pool of redis-py 6 drops all connections
-                    pool.disconnect()
-            # With single_connection_client=True the connection is in use as long as the client
-            # exists.
-            single = getattr(client, "connection", None)
-            if single is not None:
-                single.disconnect()
+        _drop_idle(self.client)
 
     def _eval(self, script: Script, call: Call) -> Any:
         return self.client.eval(script.source, KEYS, *call.keys, *call.args)
+
+
+def reconnect(client: Any) -> None:
+    """Let a client of redis-py use new connections only, after an error of a demoted master.
+
+    redis-py keeps a connection that got a reply. If a name, a virtual address or a proxy leads to
+    the new master, only a new connection reaches it.
+    """
+    _drop_used(client)
+    _drop_idle(client)
+
+
+def _drop_used(client: Any) -> None:
+    """Make the pool close connections that other threads use, when these are returned.
+
+    redis-py before 7 cannot do this: such a connection stays until a write on it is refused.
+    """
+    for each in _clients(client):
+        pool = getattr(each, "connection_pool", None)
+        mark = getattr(pool, "update_active_connections_for_reconnect", None)
+        if mark is not None:
+            mark()
+
+
+def _drop_idle(client: Any) -> None:
+    """Close the connections that no call uses at the moment."""
+    for each in _clients(client):
+        pool = getattr(each, "connection_pool", None)
+        if pool is not None:
+            try:
+                pool.disconnect(inuse_connections=False)
+            except TypeError:  # a blocking pool of redis-py 6 drops all connections
+                pool.disconnect()
+        # With single_connection_client=True the connection is in use as long as the client exists.
+        single = getattr(each, "connection", None)
+        if single is not None:
+            single.disconnect()
+
+
+def _clients(client: Any) -> list[Any]:
+    """Return the client, and the clients of a cluster's nodes."""
+    nodes = getattr(client, "nodes_manager", None)
+    known = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
+    return [client, *known]
 
 
 _LOCKS = ("_lock", "_fork_lock", "_initialization_lock")

@@ -15,6 +15,7 @@ from acker_redis.protocol.scripts import Script
 
 _PASSING = (
     "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
+    "UNBLOCKED",
 )  # fmt: skip
 """Error codes of transient states: start-up, failover, a migrating slot, a long script."""
 
@@ -41,8 +42,9 @@ _NO_RIGHT = re.compile(
 )
 """Errors of a command inside a script that lacks a right; in most versions their code is ERR.
 Outside of scripts the code is NOPERM, for which redis-py raises NoPermissionError."""
-_DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
-"""Codes of a server that is no longer a master, or that has lost its replicas."""
+_DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
+"""Codes of a server that is no longer a master, or that has lost its replicas. UNBLOCKED replies to
+a command that waited for entries when that happened."""
 _CODE = re.compile(
     # redis-py's prefix of an error in a pipeline, with or without brackets.
     r"(?:Command # [0-9]+ \(.*\) of pipeline caused error: (?:\(['\"])?)?([A-Z]+)(?: |$)",
@@ -87,11 +89,15 @@ def is_denied(error: Exception) -> bool:
     return code_of(error) == "NOPERM"
 
 
+def is_transient(error: Exception) -> bool:
+    """Return whether redis-py's error may be gone at the next attempt; the command may have run."""
+    return isinstance(error, _PASSES) or code_of(error) in _PASSING
+
+
 def is_demoted(error: Exception) -> bool:
     """Return whether a demoted master refused the command; it did not run, so a retry is safe.
 
     The address may lead to another server by now, and only a new connection detects that.
-    UNBLOCKED is not included: it replies only to blocking commands, and no client sends one.
     """
     return code_of(error) in _DEMOTED
 
@@ -155,7 +161,7 @@ def translate(
             "Redis is at maxmemory and refused the call; nothing was changed. "
             "Raise maxmemory, lower high_water, or let the sources take their outcomes"
         )
-    if isinstance(error, _PASSES) or code in _PASSING:
+    if is_transient(error):
         return RedisUnavailableError(
             f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
         )

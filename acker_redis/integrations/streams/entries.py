@@ -5,6 +5,8 @@ from typing import Any
 
 import redis
 
+from acker_redis.sync.connection import reconnect
+from acker_redis.transport.errors import is_demoted
 from acker_redis.trees.message_id import HEADER, MessageId
 
 Fields = Mapping[Any, Any]
@@ -12,7 +14,7 @@ Fields = Mapping[Any, Any]
 Command = tuple[Any, ...]
 
 AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError)
-"""Errors after which a command may have had an effect, or none."""
+"""Errors in place of a reply, after which a command may have had an effect, or none."""
 
 
 def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Command:
@@ -60,7 +62,10 @@ def add(client: Any, commands: Sequence[Command]) -> list[Exception | None]:
     for command in commands:
         pipe.execute_command("XADD", *command)
     replies = pipe.execute(raise_on_error=False)
-    for reply in replies:
-        if isinstance(reply, AWAY):
-            raise reply
-    return [reply if isinstance(reply, Exception) else None for reply in replies]
+    refused = [reply if isinstance(reply, Exception) else None for reply in replies]
+    if any(error and is_demoted(error) for error in refused):
+        reconnect(client)
+    for error in refused:
+        if isinstance(error, AWAY):
+            raise error
+    return refused

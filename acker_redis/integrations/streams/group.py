@@ -64,12 +64,24 @@ class Group:
 
         None if another worker was faster, or the entry was deleted from the stream: then it leaves
         the group, too.
+
+        Raises:
+            UnicodeDecodeError: The client decodes replies, and the entry is no text.
+
         """
         for found, fields in self.client.xclaim(self.stream, self.name, self.consumer, idle, [key]):
             if found is not None:
                 return dict(fields)
             self.done([key], delete=False)  # Redis 6.2; later versions have done it
         return None
+
+    def undecoded(self, key: Any) -> Fields | None:
+        """Return the fields of an entry as bytes, also if the client decodes replies.
+
+        None if the entry was deleted from the stream.
+        """
+        found = self.client.execute_command("XRANGE", self.stream, key, key, NEVER_DECODE=True)
+        return dict(found[0][1]) if found else None
 
     def owns(self, key: Any) -> bool:
         """Return whether an entry still belongs to this consumer."""

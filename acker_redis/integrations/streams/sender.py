@@ -89,12 +89,12 @@ class StreamSender:
         """
         command = encoded(self._client, self._stream, record.value, self._maxlen)
         with self._idle:
+            if not self._busy:
+                self._pool.submit(self._run)  # raises after close(): then nothing is kept
+                self._busy = True
             for each in ids:
                 (anchor,) = each
                 self._outbox.append((anchor, with_id(command, each)))
-            if not self._busy:
-                self._busy = True
-                self._pool.submit(self._run)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all entries are added or refused.

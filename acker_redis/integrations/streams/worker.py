@@ -39,7 +39,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     RedisUnavailableError,
 )
-from acker_redis.integrations.streams.entries import AWAY, Fields, add, encoded
+from acker_redis.integrations.streams.entries import Fields, add, encoded
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.integrations.streams.work import Work, current
 from acker_redis.integrations.until_signal import until_signal
@@ -47,7 +47,9 @@ from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
+from acker_redis.sync.connection import reconnect
 from acker_redis.sync.producer import Producer
+from acker_redis.transport.errors import is_demoted, is_transient
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
 from acker_redis.trees.source_settings import check_ran
@@ -67,11 +69,10 @@ TRIES = 10
 MOST = 1000
 """Children of one entry that wait to be added."""
 
-RETRIED = (
-    *(*AWAY, redis.ReadOnlyError),
-    *(RedisUnavailableError, BacklogError, BufferFullError, FenceError),
-)
-"""Errors after which run() goes on."""
+REFUSED = (redis.RedisError, redis.exceptions.RedisClusterException)
+"""Errors of redis-py."""
+RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
+"""Errors of acker-redis after which run() goes on."""
 
 Handler = Callable[..., object]
 OnFailure = Callable[[Fields, BaseException], object]
@@ -95,12 +96,16 @@ class StreamWorker:
     its children. If it fails and there is no ``on_failure``, no source is told: the exception ends
     :meth:`run`, and the entry stays pending. The same holds for an id that is malformed.
 
+    **One group.** All groups of a stream receive an entry with the same id, and its tree may
+    complete when the first has processed it. So only one group of a stream may have StreamWorkers.
+
     **Deleted entries.** If an entry is trimmed or deleted before its processing, its tree expires.
 
     Args:
         acker: The client of the namespace.
         client: The client of redis-py for the streams, with or without ``decode_responses``; it
-            may be a cluster's.
+            may be a cluster's. With it, an entry that is no text fails; ``on_failure`` gets its
+            fields as bytes.
         stream: The name of the stream.
         group: The name of the group; it is created if it does not exist, at the first entry.
         consumer: A name that no other worker has; by default a random one.
@@ -219,7 +224,9 @@ class StreamWorker:
                 while not self._stop.is_set():
                     try:
                         self._round(handler, count)
-                    except RETRIED as error:
+                    except (*REFUSED, *RETRIED) as error:
+                        if not _passes(error):
+                            raise
                         log.warning("%s: entries stay pending: %s", self.stream, error)
                         self._stop.wait(PAUSE)
         finally:
@@ -230,7 +237,8 @@ class StreamWorker:
 
         Args:
             count: Maximum number of entries.
-            block: Seconds to wait for entries.
+            block: Seconds to wait for entries, at most a quarter of ``idle``: in between it looks
+                for entries of dead workers.
 
         Returns:
             Nothing, or the stream with its entries: their keys and their fields. An entry of
@@ -249,6 +257,8 @@ class StreamWorker:
         try:
             entries = self._left() or self._new(min(count, self._fits), block)
         except redis.ResponseError as error:
+            if is_demoted(error):
+                reconnect(self._client)
             if not is_missing(error):
                 raise
             self._begun = False  # the stream was deleted
@@ -400,7 +410,9 @@ class StreamWorker:
             self.settle()
             if self._leaves:
                 self._group.leave()
-        except RETRIED as error:
+        except (*REFUSED, *RETRIED) as error:
+            if not _passes(error):
+                raise
             log.warning("%s: entries will be delivered again: %s", self.stream, error)
         finally:
             self._sink.close()
@@ -436,9 +448,13 @@ class StreamWorker:
         return time.monotonic() - self._read_at > self._idle / 2
 
     def _new(self, count: int, block: float) -> list[Entry]:
-        # Before the call: an entry is not idle for longer than this worker believes.
+        # Before the call: an entry is not idle for longer than this worker believes. Therefore the
+        # call is short: entries that come at its end would be late at once.
         self._read_at = time.monotonic()
-        entries = self._group.new(count, int(block * 1000) or None)
+        try:
+            entries = self._group.new(count, int(min(block, self._idle / 4) * 1000) or None)
+        except UnicodeDecodeError:
+            return []  # _left() gets them one by one, and fails the one that is no text
         self._given = len(entries)
         return entries
 
@@ -453,17 +469,23 @@ class StreamWorker:
             if left is None:
                 self._look_at = now + self._idle / 2
                 break
-            fields = self._group.claim(left.key, idle)
+            wrong: Exception | None = None
+            try:
+                fields = self._group.claim(left.key, idle)
+            except UnicodeDecodeError as error:
+                fields, wrong = self._group.undecoded(left.key), error
             if fields is None:
                 log.info("%s: entry %s of %s is deleted, or taken by another worker",
                          self.stream, left.key, left.consumer)  # fmt: skip
                 continue
             self._read_at = now
-            if left.deliveries < self._deliveries:
+            if left.deliveries >= self._deliveries:
+                times = f"delivered {left.deliveries} times, and no worker has settled it"
+                wrong = wrong or AckerError(times)
+            if wrong is None:
                 return [(left.key, fields)]
             work = self._begin(left.key, fields)
-            times = f"delivered {left.deliveries} times, and no worker has settled it"
-            work.failed(AckerError(times))
+            work.failed(wrong)
             self._works.append(work)
             self.settle()
         return []
@@ -536,3 +558,8 @@ class StreamWorker:
                 "redis-py for entries that are not tracked"
             )
         return work
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether an error may be gone at the next attempt."""
+    return isinstance(error, RETRIED) or is_transient(error)

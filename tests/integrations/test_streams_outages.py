@@ -1,0 +1,158 @@
+"""Workers and senders of Redis Streams: failovers, outages, and entries that are no text."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from acker_redis import Acker, AckerConfig, Backoff, Record, Source, emit
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.integrations.streams import StreamSender, StreamWorker
+from tests.conftest import binary_of
+from tests.integrations.test_streams import LATER, Shop, dead, shops
+from tests.transport.address import TwoServers
+from tests.waiting import LIMIT
+
+
+@pytest.fixture
+def shop(server: EmbeddedRedis) -> Iterator[Shop]:
+    yield from shops(redis.Redis.from_url(server.url))
+
+
+@pytest.fixture
+def two() -> Iterator[TwoServers]:
+    with TwoServers(binary_of("default")) as running:
+        yield running
+
+
+def test_worker_and_sender_leave_a_demoted_master(two: TwoServers) -> None:
+    """Its connections stay open. The worker, which waits for entries, gets UNBLOCKED."""
+    handled: list[Any] = []
+    with (
+        redis.Redis.from_url(two.url) as reads,
+        redis.Redis.from_url(two.url) as adds,
+        Acker.from_url(two.url, "n", retry_for=LIMIT) as acker,
+    ):
+        acker.create(AckerConfig())
+        worker = StreamWorker(acker, reads, "hats", "packing")
+        thread = threading.Thread(target=worker.run, args=(handled.append,))
+        thread.start()
+        try:
+            sender = StreamSender(acker, adds, "hats")
+            backoff = Backoff(0.1, 0.1)
+            with Source(acker, "shop", sender, backoff=backoff, attempts=1000) as source:
+                source.emit("order-1", {"name": "a hat"})
+                assert source.join(LIMIT)
+                two.fail_over()
+                source.emit("order-2", {"name": "a shoe"})
+                assert source.join(LIMIT)
+                assert thread.is_alive()
+            sender.close()
+        finally:
+            worker.stop()
+            thread.join()
+    assert [fields[b"name"] for fields in handled][-1] == b"a shoe"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        redis.exceptions.RedisClusterException("Redis Cluster cannot be connected"),
+        redis.ResponseError("BUSY Redis is busy running a script"),
+        redis.ResponseError("NOREPLICAS Not enough good replicas to write."),
+    ],
+    ids=["cluster", "busy", "noreplicas"],
+)
+def test_run_goes_on_after_a_transient_error(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ids = shop.put()
+    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    worker = shop.worker()
+    new, errors = worker._group.new, [error]
+
+    def fails_once(count: int, block: int | None) -> Any:
+        if errors:
+            raise errors.pop()
+        return new(count, block)
+
+    monkeypatch.setattr(worker._group, "new", fails_once)
+    worker.run(lambda _: worker.stop())
+    assert shop.open_ids(ids) is None
+
+
+def test_run_ends_after_a_lasting_error(shop: Shop) -> None:
+    shop.client.set(shop.orders, "no stream")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        shop.worker().run(pytest.fail)
+
+
+def test_entry_that_is_no_text_fails_instead_of_its_workers(
+    shop: Shop, server: EmbeddedRedis
+) -> None:
+    told: list[Any] = []
+    good, _ = shop.put("good"), shop.put("bad", blob=b"\xff")
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        worker = shop.worker(client, idle=LATER, on_failure=lambda *given: told.append(given))
+        worker._fits = 2
+        with worker:
+            assert shop.work(worker, pytest.fail) == 0, "the batch stays pending"
+            shop.idle()
+            worker._look_at = 0
+            assert shop.work(worker, lambda fields: fields["name"]) == 1
+    assert shop.open_ids(good) is None
+    assert shop.why()["bad"].startswith("UnicodeDecodeError: ")
+    assert told[0][0][b"blob"] == b"\xff"
+    assert shop.pending() == 0
+
+
+def test_entry_that_is_no_text_and_was_deleted_leaves_the_group(
+    shop: Shop, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.put(blob=b"\xff")
+    dead(shop)
+    shop.idle()
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        worker = shop.worker(client, idle=LATER)
+        undecoded = worker._group.undecoded
+
+        def deletes(key: Any) -> Any:
+            shop.client.xtrim(shop.orders, maxlen=0, approximate=False)
+            return undecoded(key)
+
+        monkeypatch.setattr(worker._group, "undecoded", deletes)
+        with worker:
+            assert shop.work(worker, pytest.fail) == 0
+            shop.idle()
+            worker._look_at = 0
+            assert shop.work(worker, pytest.fail) == 0
+    assert shop.pending() == 0
+
+
+def test_worker_never_waits_so_long_that_new_entries_are_late(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the fix, it left entries to others that came after half of ``idle``."""
+    waits: list[int | None] = []
+
+    def new(_: int, block: int | None) -> list[Any]:
+        waits.append(block)
+        return []
+
+    with shop.worker(idle=LATER) as worker:
+        monkeypatch.setattr(worker._group, "new", new)
+        worker.read(block=30)
+        worker.read(block=0.1)
+        worker.read(block=0)
+    assert waits == [250, 100, None]
+
+
+def test_closed_sender_refuses_a_record_and_keeps_nothing(shop: Shop) -> None:
+    sender = StreamSender(shop.acker, shop.client, shop.orders)
+    sender.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        sender(Record("order-1", {"name": "hat"}), emit("order-1").ids)
+    sender.flush(timeout=0)
+    sender.close()

@@ -1,5 +1,6 @@
-"""Workers and senders of Redis Streams: failovers, outages, and entries that are no text."""
+"""Workers and senders of Redis Streams: failovers, outages, forks, entries that are no text."""
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from acker_redis import Acker, AckerConfig, Backoff, Record, Source, emit
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.streams import StreamSender, StreamWorker
 from tests.conftest import binary_of
-from tests.integrations.test_streams import LATER, Shop, dead, shops
+from tests.integrations.test_streams import LATER, Shop, dead, price, shops
 from tests.transport.address import TwoServers
 from tests.waiting import LIMIT
 
@@ -156,3 +157,30 @@ def test_closed_sender_refuses_a_record_and_keeps_nothing(shop: Shop) -> None:
         sender(Record("order-1", {"name": "hat"}), emit("order-1").ids)
     sender.flush(timeout=0)
     sender.close()
+
+
+def test_forked_child_leaves_the_entries_of_its_parent_alone(shop: Shop) -> None:
+    """Before the fix, it added their children again, and had the parent's name in the group."""
+    shop.put("hat", priced=shop.priced)
+    shop.put("shoe", priced=shop.priced)
+    worker = shop.worker()
+    worker._fits = 2
+    ((_, entries),) = worker.read(block=0)
+    worker._settled_at = float("inf")
+    for key, fields in entries:
+        worker.handle(key, fields, price, worker)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            consumer = worker._group.consumer
+            worker.close()
+            code = 0 if consumer.split("-")[-2] == str(os.getpid()) else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    assert shop.children() == []
+    worker.close()
+    assert len(shop.children()) == 2
+    assert shop.pending() == 0

@@ -39,6 +39,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     RedisUnavailableError,
 )
+from acker_redis.flows.forks import begins_in_children
 from acker_redis.integrations.streams.entries import Fields, add, encoded
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.integrations.streams.work import Work, current
@@ -158,22 +159,30 @@ class StreamWorker:
         self.acker = acker
         self.stream = stream
         self._client = client
-        self._leaves = consumer is None
-        me = consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._group = Group(client, stream, group, me)
+        self._group_name, self._consumer = group, consumer
         self._idle, self._deliveries, self._delete = idle, deliveries, delete
         self._on_failure = on_failure
         self._ids = acker.fresh_ids
         self._sink = Producer(acker)
         self._stop = threading.Event()
-        self._works: list[Work] = []
-        """Entries whose handlers have returned, and that are not settled."""
+        self.begin()
+        begins_in_children(self)
         self._begun = self._closed = False
         self._look_at = self._read_at = self._settled_at = 0.0
         self._given = 0
         """Number of new entries that the last read() has returned."""
         self._fits = 1
         """Number of new entries that take about ROUND seconds."""
+
+    def begin(self) -> None:
+        """Begin without entries, because those are the parent's, and as a consumer of its own.
+
+        A forked child calls this.
+        """
+        me = self._consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._group = Group(self._client, self.stream, self._group_name, me)
+        self._works: list[Work] = []
+        """Entries whose handlers have returned, and that are not settled."""
 
     @property
     def current(self) -> Handle:
@@ -408,7 +417,7 @@ class StreamWorker:
         self._closed = True
         try:
             self.settle()
-            if self._leaves:
+            if self._consumer is None:
                 self._group.leave()
         except (*REFUSED, *RETRIED) as error:
             if not _passes(error):

@@ -184,3 +184,17 @@ def test_forked_child_leaves_the_entries_of_its_parent_alone(shop: Shop) -> None
     worker.close()
     assert len(shop.children()) == 2
     assert shop.pending() == 0
+
+
+def test_worker_starts_on_a_server_that_is_full(shop: Shop) -> None:
+    """Before the fix, it could not, so nothing emptied the stream."""
+    shop.put()
+    dead(shop)
+    shop.put("shoe")
+    shop.client.config_set("maxmemory", 1)
+    try:
+        with shop.worker(delete=True) as worker:
+            assert shop.work(worker, lambda _: None) == 1
+    finally:
+        shop.client.config_set("maxmemory", 0)
+    assert shop.client.xlen(shop.orders) == 1

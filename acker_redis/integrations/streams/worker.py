@@ -167,7 +167,7 @@ class StreamWorker:
         self._stop = threading.Event()
         self.begin()
         begins_in_children(self)
-        self._begun = self._closed = False
+        self._closed = False
         self._look_at = self._read_at = self._settled_at = 0.0
         self._given = 0
         """Number of new entries that the last read() has returned."""
@@ -260,9 +260,6 @@ class StreamWorker:
         """
         self.settle()
         self._pace()
-        if not self._begun:
-            self._group.create()
-            self._begun = True
         try:
             entries = self._left() or self._new(min(count, self._fits), block)
         except redis.ResponseError as error:
@@ -270,8 +267,9 @@ class StreamWorker:
                 reconnect(self._client)
             if not is_missing(error):
                 raise
-            self._begun = False  # the stream was deleted
-            return []
+            # Not before: a server at maxmemory refuses it, also if the group exists.
+            self._group.create()
+            return self.read(count, block)
         return [(self.stream, entries)] if entries else []
 
     def handle(self, key: Any, fields: Fields, handler: Handler, *args: Any) -> None:

@@ -9,6 +9,7 @@ from acker_redis import Acker, AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import missing
 from tests.integrations import kafka, rabbitmq
+from tests.integrations.rabbitmq_shop import Shop
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,11 @@ def orders(any_server: EmbeddedRedis) -> Iterator[Acker]:
     with Acker.from_url(any_server.url, f"kafka-{uuid.uuid4().hex[:8]}", timeout=60) as acker:
         acker.create(AckerConfig(edges=("orders", "priced")))
         yield acker
+
+
+@pytest.fixture
+def shop(rabbit: str, orders: Acker) -> Iterator[Shop]:
+    shop = Shop(rabbit, orders)
+    yield shop
+    if shop.connection.is_open:
+        shop.connection.close()

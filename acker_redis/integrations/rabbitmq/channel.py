@@ -24,7 +24,7 @@ from pika.exceptions import AMQPError
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
-from acker_redis.integrations.rabbitmq.headers import anchors_of, id_of, stamped
+from acker_redis.integrations.rabbitmq.headers import anchors_of, id_of, is_copied, stamped
 from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.rows import Row, fail_row
 from acker_redis.sync.bolt import Handle
@@ -50,7 +50,7 @@ class TrackedChannel:
     - ``basic_ack()`` of a delivery acks its message, in the handler or later. The broker is told
       after Redis.
     - ``basic_nack()`` and ``basic_reject()`` fail the message. With ``requeue=True`` it stays open,
-      and the broker delivers it again.
+      and the broker delivers it again; it fails, too, if it has published children before.
     - A handler that raises an Exception fails its message with the exception's words, and consuming
       continues. The delivery is rejected: the broker drops it, or moves it to a dead-letter
       exchange, and the source decides about a replay.
@@ -99,10 +99,10 @@ class TrackedChannel:
         self._due = False
         """Whether a timer will settle."""
         self._settled_at = 0.0
-        self._told_to = 0
-        """The broker knows all deliveries up to this tag to be settled."""
-        self._told: set[int] = set()
-        """The higher tags that the broker knows to be settled."""
+        self._told = 0
+        """Number of deliveries that the broker knows to be settled."""
+        self._highest = 0
+        """The highest tag of these."""
         channel.add_on_return_callback(self._on_return)
 
     def __getattr__(self, name: str) -> Any:
@@ -173,8 +173,9 @@ class TrackedChannel:
             child: Says which child of the processed message this is. Its id is then derived, and
                 the same when the message is delivered again: see :meth:`Handle.emit`.
             edge: The name of the edge that the message travels on.
-            queues: The tracked queues into which another than the default exchange puts the
-                message. All copies must be acked. Copies in other queues are not tracked.
+            queues: The tracked queues into which another than the default exchange, or a header CC
+                or BCC, puts the message. All copies must be acked. Copies in other queues are not
+                tracked.
 
         Raises:
             ConfigError: No handler runs in this context, or ``queues`` is missing.
@@ -183,8 +184,9 @@ class TrackedChannel:
 
         """
         work = _in_process()
-        ids = work.emit(exchange, queues, child, edge)
-        properties = stamped(properties or BasicProperties(), ids)
+        properties = properties or BasicProperties()
+        copied = bool(exchange) or is_copied(properties)
+        properties = stamped(properties, work.emit(copied, queues, child, edge))
         mandatory = mandatory or work.tracked
         try:
             self._channel.basic_publish(exchange, routing_key, body, properties, mandatory)
@@ -348,19 +350,15 @@ class TrackedChannel:
         self._settle_soon()
 
     def _tell_all(self, done: list[Delivery]) -> None:
-        tags = [delivery.tag for delivery in done]
-        last = self._told_to + len(tags)
+        self._told += len(done)
+        self._highest = max([self._highest, *(delivery.tag for delivery in done)])
         acked = all(delivery.decision is Decision.ACK for delivery in done)
-        if len(tags) > 1 and acked and sorted(tags) == [*range(self._told_to + 1, last + 1)]:
-            # One frame for all, because none up to the last is open, here or elsewhere.
-            self._tell(last, Decision.ACK, multiple=True)
+        if len(done) > 1 and acked and self._told == self._highest:
+            # Tags count from 1, so none up to the highest is open, here or elsewhere.
+            self._tell(self._highest, Decision.ACK, multiple=True)
         else:
             for delivery in done:
                 self._tell(delivery.tag, delivery.decision)
-        self._told.update(tags)
-        while self._told_to + 1 in self._told:
-            self._told_to += 1
-            self._told.remove(self._told_to)
 
     def _tell(self, tag: int, decision: Decision | None, multiple: bool = False) -> None:
         if decision is Decision.ACK:

@@ -52,11 +52,11 @@ class Delivery:
         """Whether the message has an id."""
         return any(self.processing.inputs)
 
-    def emit(self, exchange: str, queues: Sequence[str], child: str | None, edge: str) -> Value:
+    def emit(self, copied: bool, queues: Sequence[str], child: str | None, edge: str) -> Value:
         """Return the ids of a message that is published next.
 
         Raises:
-            ConfigError: The exchange may copy the message, and ``queues`` does not name the copies.
+            ConfigError: The message may be ``copied``, and ``queues`` does not name the copies.
             ClosedError: The message in process is settled.
             InvalidBatchError: ``child`` was used for another message.
 
@@ -65,12 +65,12 @@ class Delivery:
             raise ConfigError(f"queues is a list of names, not {queues!r}")
         if not self.tracked:
             return MessageId()
-        if exchange and not queues:
+        if copied and not queues:
             raise ConfigError(
-                f"exchange {exchange!r} may put the message into several queues: name these with "
-                "queues=[..], because each copy needs an id"
+                "an exchange, or a header CC or BCC, may put the message into several queues: name "
+                "these with queues=[..], because each copy needs an id"
             )
-        if not exchange:
+        if not copied:
             return self.processing.emit(key=child, edge=edge)
         return {
             queue: self.processing.emit(key=child and f"{child} in {queue}", edge=edge)
@@ -89,9 +89,16 @@ class Delivery:
         """Close the message, and return the rows to send; none if it is delivered again."""
         if self.error is not None:
             return [] if self.processing.has_failed else self.processing.failed(self.error)
-        if self.decision is Decision.REQUEUE or not self.processing.open:
+        if not self.processing.open:
             return []
-        return self.processing.acked()
+        rows = self.processing.acked()
+        if self.decision is not Decision.REQUEUE:
+            return rows
+        (ids,) = self.processing.inputs
+        if all(row.delta == ids[row.anchor] for row in rows):
+            return []  # no children
+        # No row announces them. The next delivery may publish none, and its ack would be false.
+        return self.processing.failed("requeued after it had published messages")
 
 
 current: ContextVar[Delivery | None] = ContextVar("acker_rabbitmq_delivery", default=None)

@@ -25,7 +25,7 @@ def id_of(headers: Any, queue: str) -> MessageId:
         queue: The queue. A table of ids that does not name it has no id for this copy.
 
     Raises:
-        InvalidBatchError: The header is no message id.
+        InvalidBatchError: The header is no message id, or the queue is a stream.
 
     Examples:
         >>> id_of({"acker-tuple": b"7:40", "retries": 3}, "priced")
@@ -42,6 +42,11 @@ def id_of(headers: Any, queue: str) -> MessageId:
     if len(found) > 1:
         raise InvalidBatchError(f"a message has the header {HEADER} once, not {len(found)} times")
     value = found[0] if found else ""
+    if found and "x-stream-offset" in headers:
+        raise InvalidBatchError(
+            "a message of a stream is not tracked: each consumer gets it, and the first ack would "
+            "count for all; consume a classic or quorum queue"
+        )
     if isinstance(value, Mapping):
         value = value.get(queue, "")
     return MessageId.from_headers({HEADER: value})
@@ -56,6 +61,16 @@ def anchors_of(headers: Any) -> set[int]:
     value = (headers or {}).get(HEADER, "")
     ids = value.values() if isinstance(value, Mapping) else [value]
     return {anchor for each in ids for anchor in MessageId.of(each)}
+
+
+def is_copied(properties: Any) -> bool:
+    """Return whether a header names more queues: RabbitMQ reads it on the default exchange, too.
+
+    >>> from types import SimpleNamespace
+    >>> is_copied(SimpleNamespace(headers={"CC": ["audit"]}))
+    True
+    """
+    return any(name in (properties.headers or {}) for name in ("CC", "BCC"))
 
 
 def with_id(headers: Any, ids: Value) -> dict[str, Any] | None:

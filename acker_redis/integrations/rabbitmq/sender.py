@@ -1,14 +1,15 @@
 """The records of a source as messages of a queue."""
 
+from contextlib import suppress
 from typing import Any
 
 import pika
 from pika.exceptions import AMQPError
 
-from acker_redis.errors import AckerError
+from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flows.forks import begins_in_children
 from acker_redis.integrations.rabbitmq.deliveries import unpublished
-from acker_redis.integrations.rabbitmq.headers import stamped
+from acker_redis.integrations.rabbitmq.headers import is_copied, stamped
 from acker_redis.trees.pending import Record
 
 
@@ -23,6 +24,9 @@ class RabbitSender:
         parameters: The parameters of the connection, such as ``pika.URLParameters(url)``.
         queue: The name of the queue.
         properties: The properties of each message; by default it is persistent.
+
+    Raises:
+        ConfigError: A header CC or BCC would put copies of one id into several queues.
 
     Examples:
         >>> from acker_redis.integrations.rabbitmq import RabbitSender
@@ -44,6 +48,8 @@ class RabbitSender:
     ) -> None:
         self._parameters, self._queue = parameters, queue
         self._properties = properties or pika.BasicProperties(delivery_mode=2)
+        if is_copied(self._properties):
+            raise ConfigError("a RabbitSender sends to one queue: remove the headers CC and BCC")
         self.begin()
         begins_in_children(self)
 
@@ -72,7 +78,8 @@ class RabbitSender:
         connection = self._connection
         self.begin()
         if connection is not None and connection.is_open:
-            connection.close()
+            with suppress(AMQPError):  # the broker has closed it
+                connection.close()
 
     def _ready(self) -> Any:
         if self._connection is not None and self._connection.is_open:

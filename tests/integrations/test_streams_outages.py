@@ -63,8 +63,9 @@ def test_worker_and_sender_leave_a_demoted_master(two: TwoServers) -> None:
         redis.exceptions.RedisClusterException("Redis Cluster cannot be connected"),
         redis.ResponseError("BUSY Redis is busy running a script"),
         redis.ResponseError("NOREPLICAS Not enough good replicas to write."),
+        AttributeError("redis-py's bug #4015: a slot moves to an unknown master"),
     ],
-    ids=["cluster", "busy", "noreplicas"],
+    ids=["cluster", "busy", "noreplicas", "slot"],
 )
 def test_run_goes_on_after_a_transient_error(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -72,16 +73,26 @@ def test_run_goes_on_after_a_transient_error(
     ids = shop.put()
     monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
     worker = shop.worker()
-    new, errors = worker._group.new, [error]
+    read, errors = shop.client.xreadgroup, [error]
 
-    def fails_once(count: int, block: int | None) -> Any:
+    def fails_once(*args: Any, **options: Any) -> Any:
         if errors:
             raise errors.pop()
-        return new(count, block)
+        return read(*args, **options)
 
-    monkeypatch.setattr(worker._group, "new", fails_once)
+    monkeypatch.setattr(shop.client, "xreadgroup", fails_once)
     worker.run(lambda _: worker.stop())
     assert shop.open_ids(ids) is None
+
+
+def test_error_of_a_callback_ends_run_although_redis_py_may_raise_such_errors(shop: Shop) -> None:
+    def broken(*_: Any) -> None:
+        raise AttributeError("no such name")
+
+    shop.put()
+    with pytest.raises(AttributeError, match="no such name"):
+        shop.worker(on_failure=broken).run(broken)
+    assert shop.pending() == 1
 
 
 def test_run_ends_after_a_lasting_error(shop: Shop) -> None:
@@ -198,3 +209,15 @@ def test_worker_starts_on_a_server_that_is_full(shop: Shop) -> None:
     finally:
         shop.client.config_set("maxmemory", 0)
     assert shop.client.xlen(shop.orders) == 1
+
+
+def test_stream_that_is_deleted_while_a_worker_waits_gets_its_group_again(shop: Shop) -> None:
+    with shop.worker() as worker:
+        worker.read(block=0)
+        deletes = threading.Timer(0.05, shop.client.delete, [shop.orders])
+        deletes.start()
+        assert worker.read(block=0.3) == []
+        deletes.join()
+        ids = shop.put()
+        assert shop.work(worker, lambda _: None) == 1
+    assert shop.open_ids(ids) is None

@@ -1,6 +1,7 @@
 """Entries with ids: the commands that add them to streams, in one round trip."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -15,6 +16,18 @@ Command = tuple[Any, ...]
 
 AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError)
 """Errors in place of a reply, after which a command may have had an effect, or none."""
+
+
+@contextmanager
+def following() -> Iterator[None]:
+    """Raise ConnectionError instead of the AttributeError of redis-py's bug #4015.
+
+    A cluster's client raises that while a slot moves to a master that it does not know yet.
+    """
+    try:
+        yield
+    except AttributeError as error:
+        raise redis.ConnectionError(f"redis-py cannot follow a slot that moves: {error}") from error
 
 
 def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Command:
@@ -50,6 +63,7 @@ def with_id(command: Command, ids: MessageId) -> Command:
     return (*command, HEADER.encode(), str(ids).encode()) if ids or command[-1] == b"*" else command
 
 
+@following()
 def add(client: Any, commands: Sequence[Command]) -> list[Exception | None]:
     """Add entries in one round trip; return for each why Redis refuses it, or None.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from acker_redis.integrations.streams.entries import Fields
+from acker_redis.integrations.streams.entries import Fields, following
 
 Entry = tuple[Any, Fields]
 """The key of an entry and its fields."""
@@ -38,6 +38,7 @@ class Group:
     def __init__(self, client: Any, stream: str, name: str, consumer: str) -> None:
         self.client, self.stream, self.name, self.consumer = client, stream, name, consumer
 
+    @following()
     def create(self) -> None:
         """Create the group, at the first entry of the stream; a no-op if it exists."""
         try:
@@ -46,6 +47,7 @@ class Group:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
+    @following()
     def new(self, count: int, block: int | None) -> list[Entry]:
         """Return up to ``count`` entries that no consumer has received; wait ``block`` ms."""
         read = self.client.xreadgroup
@@ -59,6 +61,7 @@ class Group:
         found = self._pending("-", "+", idle)
         return found[0] if found else None
 
+    @following()
     def claim(self, key: Any, idle: int) -> Fields | None:
         """Take an entry over if it is idle for ``idle`` ms; return its fields.
 
@@ -75,6 +78,7 @@ class Group:
             self.done([key], delete=False)  # Redis 6.2; later versions have done it
         return None
 
+    @following()
     def undecoded(self, key: Any) -> Fields | None:
         """Return the fields of an entry as bytes, also if the client decodes replies.
 
@@ -96,6 +100,7 @@ class Group:
         if keys:
             self._own(keys, idle)
 
+    @following()
     def done(self, keys: list[Any], *, delete: bool) -> None:
         """Remove entries from the group, and, if asked, from the stream."""
         if not keys:
@@ -106,6 +111,7 @@ class Group:
             pipe.xdel(self.stream, *keys)
         pipe.execute()
 
+    @following()
     def leave(self) -> None:
         """Remove the consumer if nothing is pending for it.
 
@@ -117,10 +123,12 @@ class Group:
             ):
                 self.client.xgroup_delconsumer(self.stream, self.name, self.consumer)
 
+    @following()
     def _own(self, keys: list[Any], idle: int) -> None:
         args = self.stream, self.name, self.consumer, 0, keys
         self.client.xclaim(*args, idle=idle, justid=True)
 
+    @following()
     def _pending(self, first: Any, last: Any, idle: int | None = None) -> list[Left]:
         try:
             found = self.client.xpending_range(
@@ -138,7 +146,8 @@ class Group:
 
 def is_missing(error: redis.ResponseError) -> bool:
     """Return whether Redis says that the stream or the group does not exist."""
-    return str(error).startswith("NOGROUP")
+    # The second: a command that waited for entries when the stream was deleted.
+    return str(error).startswith(("NOGROUP", "UNBLOCKED the stream key no longer exists"))
 
 
 def _text(name: str | bytes) -> str:

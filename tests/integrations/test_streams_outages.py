@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from acker_redis import Acker, AckerConfig, Backoff, Record, Source, emit
+from acker_redis import Acker, AckerConfig, Backoff, ConfigError, Record, Source, emit
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.streams import StreamSender, StreamWorker
 from tests.conftest import binary_of
@@ -221,3 +222,13 @@ def test_stream_that_is_deleted_while_a_worker_waits_gets_its_group_again(shop: 
         ids = shop.put()
         assert shop.work(worker, lambda _: None) == 1
     assert shop.open_ids(ids) is None
+
+
+@pytest.mark.parametrize(
+    "client", [redis.asyncio.Redis(), "redis://localhost"], ids=["async", "url"]
+)
+def test_client_must_be_a_blocking_one(shop: Shop, client: Any) -> None:
+    with pytest.raises(ConfigError, match="blocking client of redis-py, not "):
+        shop.worker(client)
+    with pytest.raises(ConfigError, match="blocking client of redis-py, not "):
+        StreamSender(shop.acker, client, shop.orders)

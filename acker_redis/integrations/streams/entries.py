@@ -1,11 +1,13 @@
 """Entries with ids: the commands that add them to streams, in one round trip."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import redis
 
+from acker_redis.errors import ConfigError
 from acker_redis.sync.connection import reconnect
 from acker_redis.transport.errors import is_demoted
 from acker_redis.trees.message_id import HEADER, MessageId
@@ -16,6 +18,14 @@ Command = tuple[Any, ...]
 
 AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError)
 """Errors in place of a reply, after which a command may have had an effect, or none."""
+
+
+def check_client(client: Any, who: str) -> None:
+    """Raise ConfigError unless the client is a blocking one of redis-py."""
+    run = getattr(client, "execute_command", None)
+    if not hasattr(client, "get_encoder") or inspect.iscoroutinefunction(run):
+        kind = f"{type(client).__module__}.{type(client).__name__}"
+        raise ConfigError(f"{who} takes a blocking client of redis-py, not {kind}")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from acker_redis.errors import AckerError, BufferFullError
 from acker_redis.flows.forks import begins_in_children
-from acker_redis.integrations.streams.entries import Command, add, encoded, with_id
+from acker_redis.integrations.streams.entries import Command, add, check_client, encoded, with_id
 from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import fail_row
 from acker_redis.protocol.texts import words
@@ -38,7 +38,7 @@ class StreamSender:
             entries that are trimmed and not processed expire.
 
     Raises:
-        ConfigError: ``acker`` is no Acker.
+        ConfigError: ``acker`` is no Acker, or ``client`` no blocking client of redis-py.
 
     Examples:
         >>> import redis
@@ -61,6 +61,7 @@ class StreamSender:
         self, acker: Acker, client: Any, stream: str | bytes, *, maxlen: int | None = None
     ) -> None:
         check_is(acker, Acker, "a StreamSender")
+        check_client(client, "a StreamSender")
         self.acker = acker
         self._client, self._stream, self._maxlen = client, stream, maxlen
         self._sink = Producer(acker)

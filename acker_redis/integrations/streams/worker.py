@@ -40,7 +40,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import begins_in_children
-from acker_redis.integrations.streams.entries import Fields, add, encoded
+from acker_redis.integrations.streams.entries import Fields, add, check_client, encoded
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.integrations.streams.work import Work, current
 from acker_redis.integrations.until_signal import until_signal
@@ -156,6 +156,7 @@ class StreamWorker:
             raise ConfigError(f"idle is a number of seconds, at least 0.001, not {idle!r}")
         if type(deliveries) is not int or deliveries < 1:
             raise ConfigError(f"deliveries is a number, at least 1, not {deliveries!r}")
+        check_client(client, "a StreamWorker")
         self.acker = acker
         self.stream = stream
         self._client = client
@@ -175,7 +176,7 @@ class StreamWorker:
         """Number of new entries that take about ROUND seconds."""
 
     def begin(self) -> None:
-        """Begin without entries, because those are the parent's, and as a consumer of its own.
+        """Begin without the entries of the parent, and with another name in the group.
 
         A forked child calls this.
         """

@@ -66,7 +66,8 @@ def _batch(row: Any) -> Any:
 
 def left(shop: Shop, queue: str) -> int:
     """Close the connection, so that unacked messages return; return how many a queue has."""
-    shop.connection.close()
+    if shop.connection.is_open:
+        shop.connection.close()
     connection = rabbitmq.connect(shop.url)
     count = rabbitmq.count(connection.channel(), queue)
     connection.close()

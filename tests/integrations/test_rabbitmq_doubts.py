@@ -1,10 +1,12 @@
 """RabbitMQ: copies of a message, second deliveries and streams never cause a false ack."""
 
 import contextvars
+import time
 from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import AMQPError
 
 from acker_redis import ClosedError, ConfigError, InvalidBatchError, MessageId
 from acker_redis.integrations.rabbitmq import RabbitSender, TrackedChannel
@@ -131,3 +133,28 @@ def test_two_channels_share_one_channel_of_pika(shop: Shop) -> None:
     shop.until(**{f"order-{n}": "ack" for n in range(6)})
     shop.run_until(lambda: len(open_tags) == 6)
     assert left(shop, shop.priced) == 6
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_connection_that_is_lost_in_a_handler_raises_as_in_pika(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caught: bool
+) -> None:
+    monkeypatch.setattr("acker_redis.integrations.rabbitmq.channel.SETTLE", 3600)
+    shop.channel._settled_at = time.monotonic()
+
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        shop.connection._impl._transport._sock.shutdown(2)  # as a broker that is killed
+        try:
+            channel.basic_publish("", shop.priced, body)
+        except AMQPError:
+            if not caught:
+                raise
+        channel.basic_ack(method.delivery_tag)
+
+    shop.channel.basic_consume(shop.orders, price)
+    shop.order("order-1")
+    with pytest.raises(AMQPError):
+        shop.channel.start_consuming()
+    (why,) = shop.verdicts().values()
+    assert why.startswith(f"not published to {shop.priced}: ")
+    assert left(shop, shop.orders) == 1

@@ -292,6 +292,8 @@ class TrackedChannel:
             log.warning("a message of %s failed: %r", method.routing_key, error)
             delivery.failed(error)
             delivery.decide(Decision.REJECT)
+            if isinstance(error, AMQPError) and not self._channel.is_open:
+                raise  # nothing can be consumed: the program connects again
         except BaseException as error:
             # Without a decision the message stays open. After an ack, the handler was not through.
             if delivery.decision is Decision.ACK:
@@ -326,7 +328,8 @@ class TrackedChannel:
         self._settle_soon()
 
     def _settle_soon(self) -> None:
-        if time.monotonic() - self._settled_at > SETTLE:
+        # A connection that is lost has no timers.
+        if time.monotonic() - self._settled_at > SETTLE or not self._channel.is_open:
             self.settle()
         elif not self._due:
             # A timer runs after all messages that have arrived.

@@ -64,6 +64,17 @@ def test_a_message_that_is_requeued_after_it_has_published_fails(
     shop.until(**{"order-1": "requeued after it had published messages"})
 
 
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_rejection_after_an_ack_fails_the_message(shop: Shop, requeue: bool) -> None:
+    def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        channel.basic_ack(method.delivery_tag)
+        channel.basic_nack(method.delivery_tag, requeue=requeue)
+
+    shop.channel.basic_consume(shop.orders, price)
+    shop.order("order-1")
+    shop.until(**{"order-1": "rejected"})
+
+
 def test_a_message_that_was_requeued_publishes_no_more(shop: Shop) -> None:
     first: list[contextvars.Context] = []
 

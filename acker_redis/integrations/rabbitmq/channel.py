@@ -308,13 +308,16 @@ class TrackedChannel:
             self._finish(delivery)
 
     def _decide(self, decision: Decision, tag: int, multiple: bool) -> None:
-        found = [each for each in self._open.values() if _is_meant(each, tag, multiple)]
+        tags = [each for each in self._open if each <= tag or not tag] if multiple else [tag]
+        found = [self._open[each] for each in tags if each in self._open]
         if not found and not multiple:
             # It belongs to other code, or it is unknown: then the broker closes the channel.
             self.settle()
             self._tell(tag, decision)
         for delivery in found:
-            if decision is Decision.REJECT and delivery.decision is None:
+            if decision is Decision.REJECT or (
+                decision is Decision.REQUEUE and delivery.decision is Decision.ACK
+            ):
                 delivery.failed("rejected")
             delivery.decide(decision)
             self._finish(delivery)
@@ -389,10 +392,6 @@ def _apply(acker: Acker, rows: Iterable[Row]) -> None:
             batch.add(row)
     if batch:
         acker.apply(batch)
-
-
-def _is_meant(delivery: Delivery, tag: int, multiple: bool) -> bool:
-    return delivery.tag == tag or (multiple and (delivery.tag <= tag or not tag))
 
 
 def _in_process() -> Delivery:

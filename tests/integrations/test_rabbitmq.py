@@ -277,7 +277,7 @@ def test_a_message_that_is_acked_in_redis_only_is_delivered_again_and_ignored(
     shop.channel.basic_consume(shop.orders, price)
     anchor = shop.order("order-2")
     shop.order("order-1")
-    monkeypatch.setattr(shop.channel, "_tell_all", lambda done: None)
+    monkeypatch.setattr(shop.channel._settling, "_tell_all", lambda done: None)
     shop.until(**{"order-1": "ack"})
     assert left(shop, shop.orders) == 2
     again = Shop(shop.url, shop.acker)

@@ -119,7 +119,8 @@ def test_an_open_message_does_not_make_the_channel_keep_later_tags(shop: Shop) -
         shop.put(shop.orders, "a hat")
     shop.run_until(lambda: len(tags) == 20)
     shop.channel.settle()
-    kept = [value for value in vars(shop.channel).values() if isinstance(value, set | list | dict)]
+    values = [*vars(shop.channel).values(), *vars(shop.channel._settling).values()]
+    kept = [value for value in values if isinstance(value, set | list | dict)]
     assert sum(map(len, kept)) == 1
     assert left(shop, shop.orders) == 1
 
@@ -150,8 +151,8 @@ def test_two_channels_share_one_channel_of_pika(shop: Shop) -> None:
 def test_a_connection_that_is_lost_in_a_handler_raises_as_in_pika(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caught: bool
 ) -> None:
-    monkeypatch.setattr("acker_redis.integrations.rabbitmq.channel.SETTLE", 3600)
-    shop.channel._settled_at = time.monotonic()
+    monkeypatch.setattr("acker_redis.integrations.rabbitmq.settling.SETTLE", 3600)
+    shop.channel._settling._settled_at = time.monotonic()
 
     def price(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         shop.connection._impl._transport._sock.shutdown(2)  # as a broker that is killed

@@ -1,8 +1,8 @@
 """RabbitMQ: a channel of ``pika`` that tracks what its consumers process and publish.
 
 ``pip install 'acker-redis[rabbitmq]'``. ``channel.py`` consumes and publishes, ``deliveries.py`` is
-the state of one message between the two, ``headers.py`` reads and writes ids, ``sender.py``
-publishes the first messages of a source.
+the state of one message between the two, ``settling.py`` sends the results to Redis and the broker,
+``headers.py`` reads and writes ids, ``sender.py`` publishes the first messages of a source.
 """
 
 from acker_redis.integrations.rabbitmq.channel import TrackedChannel

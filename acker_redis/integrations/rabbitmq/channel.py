@@ -13,31 +13,23 @@ and the tree expires: a replay, and no false ack.
 """
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pika import BasicProperties
 from pika.exceptions import AMQPError
 
-from acker_redis.batching.batch import Batch
-from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.errors import ConfigError
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
-from acker_redis.integrations.rabbitmq.headers import anchors_of, id_of, is_copied, stamped
+from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
+from acker_redis.integrations.rabbitmq.settling import Direct, Settling
 from acker_redis.kinds import check_blocking, check_is
-from acker_redis.protocol.rows import Row, fail_row
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
 from acker_redis.trees.processing import Processing
 from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
-
-SETTLE = 0.01
-"""Seconds after which messages are settled although others have arrived."""
-PAUSE = 0.5
-"""Seconds for which a channel pauses when Redis did not take its rows."""
 
 Handler = Callable[[Any, Any, Any, bytes], object]
 
@@ -91,19 +83,9 @@ class TrackedChannel:
         self.acker = acker
         self._channel = channel
         self._ids = acker.fresh_ids
+        self._settling = Settling(acker, channel)
         self._open: dict[int, Delivery] = {}
         """Deliveries about which nothing is decided, by tag, in their order."""
-        self._done: list[Delivery] = []
-        self._returned: list[Row] = []
-        """The failures of messages that the broker has returned."""
-        self._due = False
-        """Whether a timer will settle."""
-        self._settled_at = 0.0
-        self._told = 0
-        """Number of deliveries that the broker knows to be settled."""
-        self._highest = 0
-        """The highest tag of these."""
-        channel.add_on_return_callback(self._on_return)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
@@ -116,7 +98,7 @@ class TrackedChannel:
             ConfigError: No handler runs in this context.
 
         """
-        return Handle(_in_process().processing, _Direct(self.acker))
+        return Handle(_in_process().processing, Direct(self.acker))
 
     def basic_consume(
         self,
@@ -229,25 +211,7 @@ class TrackedChannel:
                 not told.
 
         """
-        done, self._done = self._done, []
-        rows, self._returned = self._returned, []
-        for delivery in done:
-            rows += delivery.rows()
-        doubt = False
-        try:
-            _apply(self.acker, rows)
-        except AckerError as error:
-            doubt = True
-            log.warning("%d deliveries go back into their queues: %s", len(done), error)
-        self._settled_at = time.monotonic()
-        if not self._channel.is_open:
-            return  # the broker delivers them again
-        for delivery in done:
-            if doubt and delivery.tracked:
-                delivery.decision = Decision.REQUEUE
-        self._tell_all(done)
-        if doubt:
-            time.sleep(PAUSE)
+        self._settling.settle()
 
     def start_consuming(self) -> None:
         """Process messages until all consumers are cancelled, as pika does; then settle.
@@ -260,11 +224,11 @@ class TrackedChannel:
         try:
             self._channel.start_consuming()
         finally:
-            self._settle_last()
+            self._settling.settle_last()
 
     def close(self, *args: Any, **kwargs: Any) -> None:
         """Settle, and close the channel, as pika does."""
-        self._settle_last()
+        self._settling.settle_last()
         self._channel.close(*args, **kwargs)
 
     def __enter__(self) -> "TrackedChannel":
@@ -313,7 +277,7 @@ class TrackedChannel:
         if not found and not multiple:
             # It belongs to other code, or it is unknown: then the broker closes the channel.
             self.settle()
-            self._tell(tag, decision)
+            self._settling.tell(tag, decision)
         for delivery in found:
             if decision is Decision.REJECT or (
                 decision is Decision.REQUEUE and delivery.decision is Decision.ACK
@@ -327,71 +291,7 @@ class TrackedChannel:
         if delivery.decision is None or delivery.running:
             return
         del self._open[delivery.tag]
-        self._done.append(delivery)
-        self._settle_soon()
-
-    def _settle_soon(self) -> None:
-        # A connection that is lost has no timers.
-        if time.monotonic() - self._settled_at > SETTLE or not self._channel.is_open:
-            self.settle()
-        elif not self._due:
-            # A timer runs after all messages that have arrived.
-            self._due = True
-            self._channel.connection.call_later(0, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._due = False
-        self.settle()
-
-    def _settle_last(self) -> None:
-        try:
-            self.settle()
-        except AMQPError as error:
-            log.warning("messages will be delivered again: %r", error)
-
-    def _on_return(self, _: object, method: Any, properties: Any, body: bytes) -> None:
-        why = unpublished(method.exchange, method.routing_key, method.reply_text)
-        with suppress(InvalidBatchError):  # published by other code, and not tracked
-            self._returned += [fail_row(anchor, why) for anchor in anchors_of(properties.headers)]
-        self._settle_soon()
-
-    def _tell_all(self, done: list[Delivery]) -> None:
-        self._told += len(done)
-        self._highest = max([self._highest, *(delivery.tag for delivery in done)])
-        acked = all(delivery.decision is Decision.ACK for delivery in done)
-        if len(done) > 1 and acked and self._told == self._highest:
-            # Tags count from 1, so none up to the highest is open, here or elsewhere.
-            self._tell(self._highest, Decision.ACK, multiple=True)
-        else:
-            for delivery in done:
-                self._tell(delivery.tag, delivery.decision)
-
-    def _tell(self, tag: int, decision: Decision | None, multiple: bool = False) -> None:
-        if decision is Decision.ACK:
-            self._channel.basic_ack(tag, multiple)
-        else:
-            self._channel.basic_nack(tag, multiple, requeue=decision is Decision.REQUEUE)
-
-
-class _Direct:
-    """A sink that applies rows at once."""
-
-    def __init__(self, acker: Acker) -> None:
-        self._acker = acker
-
-    def add(self, rows: list[Row], wait: bool = True) -> None:
-        _apply(self._acker, rows)
-
-
-def _apply(acker: Acker, rows: Iterable[Row]) -> None:
-    batch = Batch()
-    for row in rows:
-        if not batch.add(row):
-            acker.apply(batch)
-            batch = Batch()
-            batch.add(row)
-    if batch:
-        acker.apply(batch)
+        self._settling.add(delivery)
 
 
 def _in_process() -> Delivery:

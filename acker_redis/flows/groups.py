@@ -4,6 +4,8 @@ Keys, on shard 0, which no reshard removes
 ------------------------------------------
 * ``groups``: HASH ``<source>:<group>`` -> JSON with ``state`` open, sealed or reported.
 * ``group:<source>:<group>``: HASH source id -> ``''`` (open), ``a`` (acked) or ``f<why>`` (failed).
+  If another group has the same source id: ``?<why>`` (open, will fail) or ``x<why>`` (failed, and
+  no ack changes that).
 
 Writers and order
 -----------------
@@ -15,7 +17,9 @@ field, so it counts once, with its last verdict.
    the program dies in between, the next program reads the entry again and writes the same field.
 3. *Seal* at the end of the ``with`` block: all its records are members, and their number is
    written. An exception in the block seals nothing.
-4. *Report*: a scan of all members decides. A group is complete if it is sealed, has exactly the
+4. *Doubt*: if a source id joins a second group, its verdict cannot be told from that of the first.
+   See ``_doubt``.
+5. *Report*: a scan of all members decides. A group is complete if it is sealed, has exactly the
    number of members that its seal states, and none of them is open. Members that a failover has
    lost keep it incomplete. It is marked as reported after the callback has returned.
 
@@ -26,7 +30,7 @@ import json
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -46,6 +50,7 @@ MAX_WHY = 200
 """Characters of a reason that are kept."""
 KEPT = 7 * 86_400
 """Seconds for which the members of a reported group are kept."""
+TWICE = "conflict: its source id is also in group %s"
 DOUBT_WORDS = "group %s of %s has %d members, and its seal states %d: emit its records again"
 
 
@@ -111,11 +116,11 @@ def read_members(flows: Flows, source: str, name: str, most: int) -> Flow[Member
             found.ids.add(id_)
             if value == b"a":
                 found.acked += 1
-            elif value.startswith(b"f"):
+            elif value.startswith((b"f", b"x")):
                 found.failed += 1
                 if len(found.failures) < most:
                     found.failures[id_.decode()] = value[1:].decode(errors="replace")
-            else:  # open, or damaged: not known to be done
+            else:  # open, open in two groups, or damaged: not known to be done
                 found.opened += 1
                 if len(found.open) < most:
                     found.open.append(id_.decode())
@@ -240,8 +245,34 @@ class GroupFlows:
         for block, ids in joining.items():
             if block.reported:
                 yield from self._reopen((yield from self._load()), block)
-            yield from self._put(block.name, dict.fromkeys(ids, ""))
+            unsure = yield from self._doubt(block.name, ids)
+            yield from self._put(block.name, dict.fromkeys(ids, "") | unsure)
             block.waiting.difference_update(ids)
+
+    def _doubt(self, joined: str, ids: list[str]) -> Flow[dict[str, bytes | str]]:
+        """Mark members of other groups whose source ids join a group; return its own such members.
+
+        A verdict names a source id, so it would count in both groups. A member that is open there
+        fails in both: either verdict may come first. One that has failed there stays failed.
+        """
+        unsure: dict[str, bytes | str] = {}
+        for name in list((yield from self._load())):
+            if name == joined:
+                continue
+            key, marks = self._keys.group(self._source, name), dict[str, bytes | str]()
+            for page in _pages(ids):
+                values = yield Ask(("HMGET", key, *page))
+                had = {id_: was for id_, was in zip(page, values, strict=True) if was is not None}
+                for id_, was in had.items():
+                    if _is_open(was):  # it has a mark if this step is repeated after an error
+                        marks[id_] = was or f"?{TWICE % joined}"
+                        unsure[id_] = f"?{TWICE % name}"
+                    elif was.startswith(b"f"):
+                        marks[id_] = b"x" + was[1:]
+            if marks:
+                yield from self._put(name, marks)
+                self._open.pop(name, None)  # scan it again
+        return unsure
 
     def count(self) -> Flow[None]:
         """Write verdicts to the groups; call it before their entries are taken."""
@@ -252,20 +283,25 @@ class GroupFlows:
             for ids in _pages(self._verdicts):
                 values = yield Ask(("HMGET", key, *ids))
                 had = {id_: was for id_, was in zip(ids, values, strict=True) if was is not None}
-                new = {id_: self._verdicts[id_] for id_ in had}
-                changed = {
-                    id_: text
-                    for id_, text in new.items()
-                    if had[id_] != text.encode() and not (had[id_] == b"a" and id_ in self._old)
-                }
+                new = {id_: self._after(id_, was) for id_, was in had.items()}
+                changed = {id_: text for id_, text in new.items() if had[id_] != text}
                 if changed:
                     yield from self._put(name, changed)
                 if name in self._open:
                     self._open[name] += sum(
-                        (not text) - (not had[id_]) for id_, text in changed.items()
+                        _is_open(text) - _is_open(had[id_]) for id_, text in changed.items()
                     )
         self._verdicts.clear()
         self._old.clear()
+
+    def _after(self, id_: str, was: bytes) -> bytes:
+        """Return the value of a member after its verdict."""
+        text = self._verdicts[id_].encode()
+        if was.startswith(b"x") or (was == b"a" and id_ in self._old):
+            return was
+        if was.startswith(b"?"):
+            return b"x" + was[1:] if text else was
+        return text
 
     def report(self) -> Flow[None]:
         """Call back for each complete group; raise the exception of a callback that fails.
@@ -356,7 +392,7 @@ class GroupFlows:
             }
         return self._known
 
-    def _put(self, name: str, values: dict[str, str]) -> Flow[None]:
+    def _put(self, name: str, values: Mapping[str, bytes | str]) -> Flow[None]:
         key = self._keys.group(self._source, name)
         for ids in _pages(values):
             yield Ask(("HSET", key, *(word for id_ in ids for word in (id_, values[id_]))))
@@ -383,6 +419,10 @@ class GroupFlows:
         if exists is None:
             yield Ask(("UNLINK", self._keys.groups))
             raise NamespaceNotFoundError(f"namespace {self._flows.namespace} does not exist")
+
+
+def _is_open(value: bytes) -> bool:
+    return not value or value.startswith(b"?")
 
 
 def _pages(ids: Iterable[str]) -> Iterator[list[str]]:

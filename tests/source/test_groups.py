@@ -13,6 +13,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError, RedisUnavailableError
 from acker_redis.flows.groups import forget_group, read_groups, read_members
 from acker_redis.flows.source import ENTRIES
+from acker_redis.flows.steps import Send, Tell
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import MakeSource
@@ -93,6 +94,71 @@ def test_replayed_record_counts_once_with_its_last_verdict(
     assert source.join(LIMIT)
     source.step()
     assert results.take() == [(2, 0, {})]
+
+
+def test_ack_of_another_groups_record_does_not_replace_a_failure(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, results: Results
+) -> None:
+    source = make_source(acker, bolts.send, on_group=results, attempts=1)
+    emit_group(source, "november", "ab")
+    source.step()
+    fail_only_one, bolts.sent = bolts.sent[1:], bolts.sent[:1]
+    bolts.fail("no")
+    source.step()
+    emit_group(source, "december", "a")
+    source.step()
+    bolts.sent += fail_only_one
+    bolts.ack()
+    assert source.join(LIMIT)
+    source.step()
+    found = {each.name: (each.acked, each.failed, each.failures) for each in results.all}
+    assert found == {"november": (1, 1, {"a": "failed: no"}), "december": (1, 0, {})}
+
+
+@pytest.mark.parametrize("reply_is_lost", [False, True])
+@pytest.mark.parametrize("first", ["november", "december"])
+def test_record_that_is_open_in_two_groups_is_acked_in_neither(
+    acker: Acker, bolts: Bolts, results: Results, first: str, reply_is_lost: bool
+) -> None:
+    """One of the two fails; its verdict, or the other one, comes first. Command 1, 2, .. fails."""
+    take, commands = acker.connection.take, 0
+
+    def losing(step: Any) -> Any:
+        nonlocal commands
+        commands += not isinstance(step, Send | Tell)  # these call the program
+        if commands == lost and not isinstance(step, Send | Tell):
+            if reply_is_lost:
+                take(step)
+            raise RedisUnavailableError("lost")
+        return take(step)
+
+    for lost in itertools.count():
+        source = Source(acker, f"t{lost}", bolts.send, attempts=1, on_group=results)
+        emit_group(source, "november", "ab")
+        source.step()
+        emit_group(source, "december", "a")
+        commands, acker.connection.take = 0, losing  # type: ignore[method-assign]
+        stepped(source)
+        acker.connection.take = take  # type: ignore[method-assign]
+        if lost > commands:
+            break
+        while len(bolts.sent) < 3:
+            stepped(source)
+        assert not results.all, "each record of a reported group has its verdict"
+        november, b, december = bolts.sent
+        one, other = (november, december) if first == "november" else (december, november)
+        bolts.sent = [one]
+        bolts.fail("no")
+        source.step()
+        bolts.sent = [other, b]
+        bolts.ack()
+        assert source.join(LIMIT)
+        source.step()
+        found = {each.name: (each.acked, each.failed) for each in results.all}
+        assert found == {"november": (1, 1), "december": (0, 1)}
+        assert all("is also in group" in each.failures["a"] for each in results.all)
+        results.all.clear()
+    assert lost > 15, "the test reaches the commands of groups"
 
 
 def test_group_without_records_completes_at_once(

@@ -78,7 +78,9 @@ export function namespace(scope, place) {
       shardsWanted = reshard;
       put(badge, reshard === null ? null : chip("info", `resharding to ${plural(Number(reshard), "shard")}`));
     }
-    const text = (each) => words(name, each, since(each, feed.history.wrong.get(each.key), status));
+    // The history knows better when nacks began than a page that was opened later.
+    const began = (each) => each.key === "nacks" && feed.losses.value ? feed.losses.value.since_ms : each.since;
+    const text = (each) => words(name, each, since({ ...each, since: began(each) }, feed.history.wrong.get(each.key), status));
     const parts = health.querySelectorAll(".finding-text");
     if (said === found) {
       // Only figures have changed: focused elements and text that is being read aloud stay.

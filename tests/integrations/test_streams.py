@@ -246,7 +246,7 @@ def test_entry_that_waited_too_long_for_its_handler_is_left_to_others(shop: Shop
     ids = shop.put()
     with shop.worker(idle=LATER) as worker:
         ((_, entries),) = worker.read(block=0)
-        worker._read_at -= LATER
+        worker._reading.read_at -= LATER
         worker.handle(*entries[0], pytest.fail)
     assert shop.pending() == 1
     assert shop.open_ids(ids)
@@ -283,7 +283,7 @@ def test_entry_stays_pending_while_redis_has_not_applied_its_row(
     # The row was applied nevertheless: the second ack changes nothing.
     worker._sink.flush()
     with worker:
-        worker._look_at = 0
+        worker._reading._look_at = 0
         assert shop.work(worker, lambda _: None) == 1
     assert shop.pending() == 0
     (outcome,) = shop.acker.outcomes("shop")
@@ -295,7 +295,7 @@ def test_entry_stays_pending_if_it_is_unknown_whether_its_child_was_added(
 ) -> None:
     ids = shop.put(priced=shop.priced)
     worker = shop.worker()
-    module = "acker_redis.integrations.streams.worker.add"
+    module = "acker_redis.integrations.streams.settling.add"
     with monkeypatch.context() as patch:
         patch.setattr(module, lambda *_: (_ for _ in ()).throw(redis.TimeoutError("no reply")))
         with pytest.raises(redis.TimeoutError):
@@ -317,7 +317,7 @@ def test_entry_stays_pending_after_a_doubtful_flush_that_its_handler_ignores(
         if b"priced" in fields:
             price(fields, worker)
             with monkeypatch.context() as patch, pytest.raises(redis.TimeoutError):
-                patch.setattr("acker_redis.integrations.streams.worker.add", no_reply)
+                patch.setattr("acker_redis.integrations.streams.settling.add", no_reply)
                 worker.flush()
 
     with shop.worker() as worker:
@@ -359,7 +359,7 @@ def test_entry_stays_pending_if_its_failure_cannot_be_told(shop: Shop) -> None:
 
     shop.client.set(shop.orders + "-dead", "no stream")
     worker = shop.worker(on_failure=park)
-    worker._fits = 2
+    worker._reading._fits = 2
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         worker.run(handle)
     assert shop.pending() == 2, "the second was not begun"
@@ -480,7 +480,7 @@ def test_run_ends_after_a_signal_and_gives_entries_back(shop: Shop) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     worker = shop.worker()
-    worker._fits = 4
+    worker._reading._fits = 4
     worker.run(handle)
     assert (len(handled), shop.pending()) == (1, 3)
     with shop.worker() as other:
@@ -524,7 +524,7 @@ def test_batches_fit_to_the_handlers(shop: Shop) -> None:
         for key, fields in found[0][1]:
             worker.handle(key, fields, lambda _: None)
         if len(sizes) == 2:
-            worker._read_at -= 1
+            worker._reading.read_at -= 1
     assert sizes == [1, 2, 1, 2, 2]
     worker.close()
 

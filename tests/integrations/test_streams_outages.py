@@ -109,11 +109,11 @@ def test_entry_that_is_no_text_fails_instead_of_its_workers(
     good, _ = shop.put("good"), shop.put("bad", blob=b"\xff")
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         worker = shop.worker(client, idle=LATER, on_failure=lambda *given: told.append(given))
-        worker._fits = 2
+        worker._reading._fits = 2
         with worker:
             assert shop.work(worker, pytest.fail) == 0, "the batch stays pending"
             shop.idle()
-            worker._look_at = 0
+            worker._reading._look_at = 0
             assert shop.work(worker, lambda fields: fields["name"]) == 1
     assert shop.open_ids(good) is None
     assert shop.why()["bad"].startswith("UnicodeDecodeError: ")
@@ -139,7 +139,7 @@ def test_entry_that_is_no_text_and_was_deleted_leaves_the_group(
         with worker:
             assert shop.work(worker, pytest.fail) == 0
             shop.idle()
-            worker._look_at = 0
+            worker._reading._look_at = 0
             assert shop.work(worker, pytest.fail) == 0
     assert shop.pending() == 0
 
@@ -176,9 +176,9 @@ def test_forked_child_leaves_the_entries_of_its_parent_alone(shop: Shop) -> None
     shop.put("hat", priced=shop.priced)
     shop.put("shoe", priced=shop.priced)
     worker = shop.worker()
-    worker._fits = 2
+    worker._reading._fits = 2
     ((_, entries),) = worker.read(block=0)
-    worker._settled_at = float("inf")
+    worker._settling._settled_at = float("inf")
     for key, fields in entries:
         worker.handle(key, fields, price, worker)
     child = os.fork()

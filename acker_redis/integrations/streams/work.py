@@ -4,14 +4,16 @@ The id of a child is in the row of its parent before the child is added to a str
 after the children were added. So a tree never completes while one of its entries is missing.
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from acker_redis.errors import ClosedError
+from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError
 from acker_redis.integrations.streams.entries import Command, Fields, with_id
 from acker_redis.protocol.rows import Row
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
+from acker_redis.trees.processing import Ids, Processing
+from acker_redis.trees.source_settings import check_ran
 
 
 class Work:
@@ -56,6 +58,16 @@ class Work:
         """Whether the entry has an id."""
         return any(self.processing.inputs)
 
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function of the application, with this entry in process."""
+        token = current.set(self)
+        self.open = True
+        try:
+            check_ran(function, function(*args))
+        finally:
+            self.open = False
+            current.reset(token)
+
     def put(self, command: Command, child: str | None, edge: str) -> int:
         """Add a child to those that are sent next; return how many these are.
 
@@ -91,3 +103,41 @@ class Work:
 
 current: ContextVar[Work | None] = ContextVar("acker_stream_entry", default=None)
 """The entry in process."""
+
+
+def begun(owner: object, key: Any, fields: Fields, ids: Ids, since: float) -> Work:
+    """Return the state of an entry to process; with a malformed id it must fail.
+
+    Args:
+        owner: The worker.
+        key: The key of the entry.
+        fields: Its fields.
+        ids: Makes the ids of its children.
+        since: When the worker received it, on the ``time.monotonic`` clock.
+
+    """
+    wrong: Exception | None = None
+    try:
+        message = MessageId.from_headers(fields)
+    except InvalidBatchError as error:
+        message, wrong = MessageId(), error
+    work = Work(owner, key, fields, Processing(message, ids=ids), since)
+    work.error = wrong
+    return work
+
+
+def in_process(owner: object) -> Work:
+    """Return the entry in process in this context.
+
+    Raises:
+        ConfigError: There is none, or it is another worker's.
+
+    """
+    work = current.get()
+    if work is None or work.owner is not owner:
+        raise ConfigError(
+            "an entry must be in process: call this in a handler of this worker (in another "
+            "thread: in a copy of its context), use a StreamSender for first messages, and "
+            "redis-py for entries that are not tracked"
+        )
+    return work

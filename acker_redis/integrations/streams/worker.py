@@ -1,21 +1,7 @@
 """A worker of a consumer group: processes entries, acks them, and takes over those of dead workers.
 
-**Order of events** for each entry: its handler returns; its children are added to their streams;
-Redis has applied the row of the entry; the entry leaves the group (XACK). A crash at any moment
-leaves an entry that is delivered again, and none that is skipped. The same holds for a doubt: if
-Redis does not answer, the entry stays pending. Entries whose handlers take little time go through
-these steps together, in one round trip each.
-
-**What a second delivery does.** The tree of an entry that was acked and not yet removed has two
-acks. If it is complete, the second is ignored. If not, the acks cancel each other, and the tree
-expires: a replay, and no false ack.
-
-**Slow is not dead.** An entry that is idle for too long goes to another worker. The slow worker
-notices that before it acks: it discards what the handler has added, and sends no row.
-
-**Poison.** The group counts deliveries. New entries are read in batches, so a crash counts for
-each entry of a batch. Therefore an entry that is taken over is processed alone: from the second
-delivery on, a crash counts for this entry only.
+``reading.py`` gets the entries, ``settling.py`` settles those whose handlers have returned. This
+module has the methods for programs and handlers, and the loop.
 """
 
 import logging
@@ -30,43 +16,32 @@ from typing import Any
 import redis
 
 from acker_redis.errors import (
-    AckerError,
     BacklogError,
     BufferFullError,
     ClosedError,
     ConfigError,
     FenceError,
-    InvalidBatchError,
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import begins_in_children
-from acker_redis.integrations.streams.entries import Fields, add, check_client, encoded
-from acker_redis.integrations.streams.group import Entry, Group, is_missing
-from acker_redis.integrations.streams.work import Work, current
+from acker_redis.integrations.streams.entries import Fields, check_client, encoded
+from acker_redis.integrations.streams.group import Entry, Group
+from acker_redis.integrations.streams.reading import Reading
+from acker_redis.integrations.streams.settling import OnFailure, Settling
+from acker_redis.integrations.streams.work import Work, begun, in_process
 from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_blocking, check_is
-from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
-from acker_redis.sync.connection import reconnect
 from acker_redis.sync.producer import Producer
-from acker_redis.transport.errors import is_demoted, is_transient
-from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
-from acker_redis.trees.source_settings import check_ran
+from acker_redis.transport.errors import is_transient
 
 log = logging.getLogger(__name__)
 
-SETTLE = 0.01
-"""Seconds after which the entries that were processed are settled."""
-ROUND = 0.1
-"""Seconds that the entries of one batch should take: the batches are made to fit."""
 BLOCK = 0.1
 """Seconds that read() waits for entries, and after which run() notices a signal."""
 PAUSE = 0.5
 """Seconds between two attempts of run() while Redis does not answer."""
-TRIES = 10
-"""Attempts to take over an entry between two reads of new ones: other workers may be faster."""
 MOST = 1000
 """Children of one entry that wait to be added."""
 
@@ -76,7 +51,6 @@ RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
 """Errors of acker-redis after which run() goes on."""
 
 Handler = Callable[..., object]
-OnFailure = Callable[[Fields, BaseException], object]
 
 
 class StreamWorker:
@@ -160,20 +134,15 @@ class StreamWorker:
         self.acker = acker
         self.stream = stream
         self._client = client
-        self._group_name, self._consumer = group, consumer
-        self._idle, self._deliveries, self._delete = idle, deliveries, delete
-        self._on_failure = on_failure
-        self._ids = acker.fresh_ids
+        self._idle, self._consumer = idle, consumer
         self._sink = Producer(acker)
+        self._group = Group(client, stream, group, "")
+        self._reading = Reading(self._group, idle, deliveries)
+        self._settling = Settling(self._group, self._sink, idle, delete, on_failure)
         self._stop = threading.Event()
         self.begin()
         begins_in_children(self)
         self._closed = False
-        self._look_at = self._read_at = self._settled_at = 0.0
-        self._given = 0
-        """Number of new entries that the last read() has returned."""
-        self._fits = 1
-        """Number of new entries that take about ROUND seconds."""
 
     def begin(self) -> None:
         """Begin without the entries of the parent, and with another name in the group.
@@ -181,9 +150,8 @@ class StreamWorker:
         A forked child calls this.
         """
         me = self._consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._group = Group(self._client, self.stream, self._group_name, me)
-        self._works: list[Work] = []
-        """Entries whose handlers have returned, and that are not settled."""
+        self._group.consumer = me
+        self._settling.begin()
 
     @property
     def current(self) -> Handle:
@@ -193,7 +161,7 @@ class StreamWorker:
             ConfigError: No handler of this worker runs in this context.
 
         """
-        return Handle(self._in_process().processing, self._sink)
+        return Handle(in_process(self).processing, self._sink)
 
     @property
     def key(self) -> Any:
@@ -206,7 +174,7 @@ class StreamWorker:
             ConfigError: No handler of this worker runs in this context.
 
         """
-        return self._in_process().key
+        return in_process(self).key
 
     def run(self, handler: Handler, *, count: int = 100) -> None:
         """Process entries until :meth:`stop`, SIGTERM or SIGINT; then close.
@@ -260,17 +228,7 @@ class StreamWorker:
 
         """
         self.settle()
-        self._pace()
-        try:
-            entries = self._left() or self._new(min(count, self._fits), block)
-        except redis.ResponseError as error:
-            if is_demoted(error):
-                reconnect(self._client)
-            if not is_missing(error):
-                raise
-            # Not before: a server at maxmemory refuses it, also if the group exists.
-            self._group.create()
-            return self.read(count, block)
+        entries = self._reading.read(count, block, self._fail)
         return [(self.stream, entries)] if entries else []
 
     def handle(self, key: Any, fields: Fields, handler: Handler, *args: Any) -> None:
@@ -284,18 +242,16 @@ class StreamWorker:
             redis.RedisError, AckerError, Exception: As :meth:`settle`.
 
         """
-        if self._is_late():
+        if self._reading.is_late():
             log.info("%s: entry %s waited too long, another worker gets it", self.stream, key)
             return
         work = self._begin(key, fields)
         if work.error is None:
             try:
-                self._call(work, handler, fields, *args)
+                work.call(handler, fields, *args)
             except Exception as error:
                 work.failed(error)
-        self._works.append(work)
-        if time.monotonic() - self._settled_at > SETTLE:
-            self.settle()
+        self._settling.put(work)
 
     def xadd(
         self,
@@ -326,7 +282,7 @@ class StreamWorker:
             redis.DataError: A field is of a wrong type, or there are none.
 
         """
-        work = self._in_process()
+        work = in_process(self)
         if work.put(encoded(self._client, name, fields, maxlen), child, edge) >= MOST:
             self.flush()
 
@@ -339,7 +295,7 @@ class StreamWorker:
                 pending, also if the handler catches this.
 
         """
-        self._add([self._in_process()])
+        self._settling.add_children([in_process(self)])
 
     def drop(self) -> None:
         """Let the entry in process be removed without a row, because it is a duplicate.
@@ -352,7 +308,7 @@ class StreamWorker:
             ConfigError: No handler of this worker runs in this context.
 
         """
-        self._in_process().dropped = True
+        in_process(self).dropped = True
 
     def renew(self) -> None:
         """Restart the time after which the entry in process goes to another worker.
@@ -365,7 +321,7 @@ class StreamWorker:
             redis.RedisError, AckerError: Redis does not answer.
 
         """
-        work = self._in_process()
+        work = in_process(self)
         if not self._group.owns(work.key):
             raise ClosedError(f"another worker has taken entry {work.key!r} over")
         now = time.monotonic()
@@ -384,26 +340,7 @@ class StreamWorker:
                 entry stays pending, and all others are settled.
 
         """
-        if not self._works:
-            return
-        works, self._works = self._works, []
-        works = [work for work in works if not self._is_lost(work)]
-        self._add(works)
-        rows: list[Row] = []
-        done, raised = [], None
-        for work in works:
-            try:
-                rows += self._rows(work)
-            except Exception as error:
-                raised = raised or error
-            else:
-                done.append(work.key)
-        self._sink.add(rows)
-        self._sink.flush()
-        self._group.done(done, delete=self._delete)
-        self._settled_at = time.monotonic()
-        if raised:
-            raise raised
+        self._settling.settle()
 
     def stop(self) -> None:
         """End :meth:`run` when the handler that runs has returned. Any thread may call it."""
@@ -435,137 +372,21 @@ class StreamWorker:
         for _, entries in self.read(count):
             for number, (key, fields) in enumerate(entries):
                 if self._stop.is_set():
-                    if not self._is_late():
+                    if not self._reading.is_late():
                         left = [each for each, _ in entries[number:]]
                         self._group.give_back(left, int(self._idle * 1000))
                     return
                 self.handle(key, fields, handler)
 
-    def _pace(self) -> None:
-        """Let the next batch take about ROUND seconds, so that a worker holds few entries."""
-        given, self._given = self._given, 0
-        if given:
-            took = time.monotonic() - self._read_at
-            if took > ROUND:
-                self._fits = max(1, int(given * ROUND / took))
-            else:
-                self._fits = max(self._fits, 2 * given)
-
-    def _is_late(self) -> bool:
-        """Return whether other workers may soon take over the entries that read() has returned."""
-        return time.monotonic() - self._read_at > self._idle / 2
-
-    def _new(self, count: int, block: float) -> list[Entry]:
-        # Before the call: an entry is not idle for longer than this worker believes. Therefore the
-        # call is short: entries that come at its end would be late at once.
-        self._read_at = time.monotonic()
-        try:
-            entries = self._group.new(count, int(min(block, self._idle / 4) * 1000) or None)
-        except UnicodeDecodeError:
-            return []  # _left() gets them one by one, and fails the one that is no text
-        self._given = len(entries)
-        return entries
-
-    def _left(self) -> list[Entry]:
-        """Take over an entry that a worker has left; if there is none, look again after a while."""
-        idle = int(self._idle * 1000)
-        for _ in range(TRIES):
-            now = time.monotonic()
-            if now < self._look_at:
-                break
-            left = self._group.left(idle)
-            if left is None:
-                self._look_at = now + self._idle / 2
-                break
-            wrong: Exception | None = None
-            try:
-                fields = self._group.claim(left.key, idle)
-            except UnicodeDecodeError as error:
-                fields, wrong = self._group.undecoded(left.key), error
-            if fields is None:
-                log.info("%s: entry %s of %s is deleted, or taken by another worker",
-                         self.stream, left.key, left.consumer)  # fmt: skip
-                continue
-            self._read_at = now
-            if left.deliveries >= self._deliveries:
-                times = f"delivered {left.deliveries} times, and no worker has settled it"
-                wrong = wrong or AckerError(times)
-            if wrong is None:
-                return [(left.key, fields)]
-            work = self._begin(left.key, fields)
-            work.failed(wrong)
-            self._works.append(work)
-            self.settle()
-        return []
-
     def _begin(self, key: Any, fields: Fields) -> Work:
-        wrong: Exception | None = None
-        try:
-            ids = MessageId.from_headers(fields)
-        except InvalidBatchError as error:
-            ids, wrong = MessageId(), error
-        work = Work(self, key, fields, Processing(ids, ids=self._ids), self._read_at)
-        work.error = wrong
-        return work
+        return begun(self, key, fields, self.acker.fresh_ids, self._reading.read_at)
 
-    def _call(self, work: Work, function: Handler, *args: Any) -> None:
-        token = current.set(work)
-        work.open = True
-        try:
-            check_ran(function, function(*args))
-        finally:
-            work.open = False
-            current.reset(token)
-
-    def _is_lost(self, work: Work) -> bool:
-        """Return whether an entry must stay pending, or belongs to another worker."""
-        if work.doubtful:
-            log.warning("%s: entry %s stays pending: its children may be missing",
-                        self.stream, work.key)  # fmt: skip
-            return True
-        if time.monotonic() - work.since < self._idle / 2 or self._group.owns(work.key):
-            return False
-        log.warning("%s: entry %s took so long that another worker has it: discarded",
-                    self.stream, work.key)  # fmt: skip
-        return True
-
-    def _add(self, works: list[Work]) -> None:
-        outbox = [(work, command) for work in works for command in work.take()]
-        if outbox:
-            try:
-                refused = add(self._client, [command for _, command in outbox])
-            except BaseException:
-                for work in works:
-                    work.doubtful = True
-                raise
-            for (work, _), error in zip(outbox, refused, strict=True):
-                if error:
-                    work.failed(error)
-
-    def _rows(self, work: Work) -> list[Row]:
-        error = work.error
-        if error is not None:
-            log.warning("%s: entry %s failed: %r", self.stream, work.key, error)
-            if self._on_failure is not None:
-                work.told, work.error = True, None
-                self._call(work, self._on_failure, work.fields, error)
-                self._add([work])
-                if work.error is not None:
-                    raise work.error
-                work.error = error
-            elif not work.tracked:
-                raise error
-        return work.rows()
-
-    def _in_process(self) -> Work:
-        work = current.get()
-        if work is None or work.owner is not self:
-            raise ConfigError(
-                "an entry must be in process: call this in a handler of this worker (in another "
-                "thread: in a copy of its context), use a StreamSender for first messages, and "
-                "redis-py for entries that are not tracked"
-            )
-        return work
+    def _fail(self, key: Any, fields: Fields, error: Exception) -> None:
+        """Settle an entry that no handler gets."""
+        work = self._begin(key, fields)
+        work.failed(error)
+        self._settling.put(work)
+        self.settle()
 
 
 def _passes(error: Exception) -> bool:

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point, Settings
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.load import Load
-from tests.browser.look import panel
+from tests.browser.look import figure, panel
 from tests.rotator.test_history import put
 from tests.support import rotate
 
@@ -105,6 +105,7 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     expect(health.get_by_role("link", name="What to do")).to_have_attribute(
         "href", "#/runbook/nacks"
     )
+    expect(figure(page, "Nacked")).to_have_text("1")
     with page.expect_download() as saved:
         page.get_by_role("link", name="Completeness as CSV").click()
     assert saved.value.suggested_filename == "orders-slo.csv"

@@ -37,8 +37,8 @@ export function excessive(losses) {
 }
 
 /** @param {Losses} losses */
-export function lossesInShort({ nacked, over_ms: over }) {
-  return `${count(nacked)} in the last ${minutes(over)} min`;
+export function lately({ over_ms: over }) {
+  return `in the last ${minutes(over)} min`;
 }
 
 /** @param {number} target in percent */

@@ -2,6 +2,7 @@
 
 import { h, put } from "../core/dom.js";
 import { ago, count } from "../core/format.js";
+import { lately } from "../data/losses.js";
 import { idText } from "../ui/ids.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
@@ -32,9 +33,10 @@ export function failuresPanel(feed, scope) {
     const groups = feed.verdicts.failures();
     if (!groups.length) {
       const counted = status.counters.failed + status.counters.expired;
+      const recent = feed.losses.value;
+      const before = recent ? `${count(recent.nacked)} trees were nacked ${lately(recent)}` : `${count(counted)} trees failed or expired before`;
       put(panel.body, counted
-        ? empty("check", "No failure was seen", `${count(counted)} trees failed or expired before; `
-          + "their sources have taken those verdicts.")
+        ? empty(recent ? "clock" : "check", "No failure since this page was opened", `${before}; their sources have taken those verdicts.`)
         : empty("check", "Nothing has failed", "No tree of this namespace has failed or expired."));
       return;
     }

@@ -4,7 +4,7 @@ import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
 import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { levelOf, rotator } from "../data/health.js";
-import { excessive, lossesInShort } from "../data/losses.js";
+import { excessive, lately } from "../data/losses.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
 
@@ -44,7 +44,8 @@ export function figures(feed, scope) {
     tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in total`);
     const nacks = rates ? NACKS.reduce((sum, name) => sum + (rates[name] || 0), 0) : 0;
     const recent = feed.losses.value;
-    tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–", recent ? lossesInShort(recent)
+    // Trees expire at ticks, so between two of them the rate says little.
+    tiles.nacked.set(recent ? count(recent.nacked) : rates ? `${rate(nacks)} /s` : "–", recent ? lately(recent)
       : NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ") || "none in total",
     excessive(recent) ? "high" : levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);

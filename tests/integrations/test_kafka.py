@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from concurrent.futures import Future
 from typing import Any
 from unittest.mock import Mock
 
@@ -471,6 +472,17 @@ def test_partition_that_is_assigned_later_is_processed(
     consumer.incremental_assign(partitions(topic))
     run(consumer, lambda _: None, 1)
     assert verdicts(orders) == {"a": ("ack", "")}
+
+
+def test_handler_whose_work_goes_on_in_a_pool_fails_its_message(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+    consumer = consumer_of(orders, servers, topic, on_failure=lambda *_: consumer.stop())
+    consumer.run(lambda _: Future())
+    ((verdict, why),) = verdicts(orders).values()
+    assert verdict == "nack"
+    assert "has not done its work" in why
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "generator"])

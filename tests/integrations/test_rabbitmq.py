@@ -1,6 +1,7 @@
 """RabbitMQ: consumers ack what they have processed, in Redis first, and children are tracked."""
 
 import contextvars
+from concurrent.futures import Future
 from typing import Any
 
 import pika
@@ -335,6 +336,13 @@ def test_a_handler_that_only_returns_a_coroutine_fails(shop: Shop) -> None:
     shop.order("order-1")
     shop.run_until(shop.verdicts)
     assert "was not run" in shop.verdicts()["order-1"]
+
+
+def test_a_handler_whose_work_goes_on_in_a_pool_fails(shop: Shop) -> None:
+    shop.channel.basic_consume(shop.orders, lambda *_: Future(), auto_ack=True)
+    shop.order("order-1")
+    shop.run_until(shop.verdicts)
+    assert "has not done its work" in shop.verdicts()["order-1"]
 
 
 def test_misuse_is_refused(shop: Shop) -> None:

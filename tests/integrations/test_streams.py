@@ -6,6 +6,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from operator import xor
 from typing import Any, NamedTuple
 
@@ -157,6 +158,9 @@ def test_handler_that_was_not_run_is_not_acked(shop: Shop) -> None:
             shop.put()
             shop.work(worker, function)
             assert "was not run: it returned" in shop.why()["hat"]
+        shop.put()
+        shop.work(worker, lambda _: Future())
+        assert "has not done its work" in shop.why()["hat"]
 
 
 def test_refused_child_fails_the_entry_and_no_other(shop: Shop) -> None:

@@ -20,6 +20,7 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.aiokafka.producer import current
+from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
 from acker_redis.integrations.until_signal import until_signal
@@ -27,7 +28,6 @@ from acker_redis.kinds import check_is
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
-from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         try:
             await self.acker.fresh_ids()
             if work.error is None:
-                check_ran(handler, await handler(message, *args))
+                check_done(handler, await handler(message, *args))
         except Exception as raised:
             work.returned(raised)
         except BaseException:

@@ -30,6 +30,7 @@ from celery.states import IGNORED, REJECTED, RETRY
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.integrations.celery.signatures import copied
 from acker_redis.integrations.celery.work import PROMISE, Work
+from acker_redis.integrations.handlers import check_done
 from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import clipped, words
@@ -39,7 +40,6 @@ from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import HEADER, MessageId
 from acker_redis.trees.pending import Record
 from acker_redis.trees.processing import OpenTree, Processing
-from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +244,8 @@ class TaskTracker:
             return
         try:
             # Celery takes a coroutine or generator as the result if the task ignores its result.
-            check_ran(sender.run, result)
-        except ConfigError as error:
+            check_done(sender.run, result)
+        except Exception as error:
             work.error = work.error or error
         work.ended = work.ended or work.task_id == sender.request.id
 

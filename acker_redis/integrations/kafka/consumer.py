@@ -25,6 +25,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
@@ -36,7 +37,6 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing
-from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         token = current.set(work)
         try:
             if work.error is None:
-                check_ran(handler, handler(message, *args))
+                check_done(handler, handler(message, *args))
         except Exception as raised:
             work.returned(raised)
         else:
@@ -394,7 +394,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         if self._on_failure:
             token = current.set(work)
             try:
-                check_ran(self._on_failure, self._on_failure(message, error))
+                check_done(self._on_failure, self._on_failure(message, error))
             finally:
                 current.reset(token)
         work.returned()

@@ -20,6 +20,7 @@ from pika import BasicProperties
 from pika.exceptions import AMQPError
 
 from acker_redis.errors import ConfigError
+from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling
@@ -27,7 +28,6 @@ from acker_redis.kinds import check_blocking, check_is
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
 from acker_redis.trees.processing import Processing
-from acker_redis.trees.source_settings import check_ran
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class TrackedChannel:
     ) -> None:
         token = current.set(delivery)
         try:
-            check_ran(handler, handler(self, method, properties, body))
+            check_done(handler, handler(self, method, properties, body))
         except Exception as error:
             if not delivery.tracked:
                 raise

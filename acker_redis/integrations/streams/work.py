@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from typing import Any
 
 from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError
+from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.streams.entries import Command, Fields, with_id
 from acker_redis.protocol.rows import Row
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Ids, Processing
-from acker_redis.trees.source_settings import check_ran
 
 
 class Work:
@@ -63,7 +63,7 @@ class Work:
         token = current.set(self)
         self.open = True
         try:
-            check_ran(function, function(*args))
+            check_done(function, function(*args))
         finally:
             self.open = False
             current.reset(token)

@@ -370,7 +370,8 @@ class GroupFlows:
                 if value is None or (value and id_ in block.waiting)
             ]
             if opens:
-                yield from self._put(block.name, dict.fromkeys(opens, ""))
+                unsure = yield from self._doubt(block.name, opens)
+                yield from self._put(block.name, dict.fromkeys(opens, "") | unsure)
         if self._known is None or block.name not in known:
             block.lost = True  # forgotten meanwhile, or lost by a failover
             return

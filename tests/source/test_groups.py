@@ -161,6 +161,48 @@ def test_record_that_is_open_in_two_groups_is_acked_in_neither(
     assert lost > 15, "the test reaches the commands of groups"
 
 
+@pytest.mark.parametrize("reply_is_lost", [False, True])
+def test_group_of_a_program_that_dies_takes_no_ack_of_another_groups_record(
+    acker: Acker, bolts: Bolts, results: Results, reply_is_lost: bool
+) -> None:
+    """It dies at command 1, 2, .. with which the second group is opened, sealed and tracked."""
+    take, commands = acker.connection.take, 0
+
+    def dying(step: Any) -> Any:
+        nonlocal commands
+        commands += 1
+        if commands == last:
+            if reply_is_lost:
+                take(step)
+            raise Killed
+        return take(step)
+
+    for last in itertools.count(1):
+        name = f"t{last}"
+        source = Source(acker, name, bolts.send, attempts=1, on_group=results)
+        emit_group(source, "november", "ab")
+        source.step()
+        november = list(bolts.sent)
+        emit_group(source, "december", "a")
+        commands, acker.connection.take = 0, dying  # type: ignore[method-assign]
+        with contextlib.suppress(Killed):
+            source.step()
+        acker.connection.take = take  # type: ignore[method-assign]
+        if last > commands:
+            break
+        bolts.sent = november
+        bolts.ack()
+        again = Source(acker, name, bolts.send, attempts=1, on_group=results)
+        for _ in range(3):
+            again.step()
+        found = {each.name: each.acked for each in results.all}
+        assert found.pop("november", 1) >= 1
+        assert not found.get("december"), f"december's record was not processed, command {last}"
+        results.all.clear()
+        bolts.sent.clear()
+    assert last > 15, "the test reaches the commands of groups"
+
+
 def test_group_without_records_completes_at_once(
     make_source: MakeSource, acker: Acker, bolts: Bolts, results: Results
 ) -> None:

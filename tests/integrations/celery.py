@@ -19,6 +19,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 from acker_redis import Acker
 from acker_redis.integrations.celery import TaskTracker, tracker
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,7 +155,8 @@ def stop(process: Any) -> None:
     """End a worker after its running tasks, and then all that is left of it."""
     process.terminate()
     try:
-        process.wait(30)
+        # A pool process of billiard may wait for 30 s: its worker has not read all its results.
+        process.wait(LIMIT)
     finally:
         kill(process)
 

@@ -329,6 +329,7 @@ def test_signal_ends_the_run_after_the_handler_and_commits(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.full
 def test_partition_is_given_away_after_its_handlers_and_a_commit(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:

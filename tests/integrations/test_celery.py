@@ -249,6 +249,7 @@ def test_message_that_gets_no_id_fails_its_tree(
     wait_until(lambda: "step no id" in shop.steps("untracked"))
 
 
+@pytest.mark.full
 def test_chord_on_a_backend_without_counters_is_one_tree(
     any_server: EmbeddedRedis, tmp_path: Path
 ) -> None:

@@ -278,6 +278,7 @@ def test_signal_ends_the_run_after_the_handler_and_commits(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.full
 def test_partitions_are_shared_and_committed_when_a_member_leaves(
     orders: Acker, servers: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -598,6 +598,7 @@ def test_sender_adds_records_in_few_round_trips_and_reports_refusals(
     assert ended["shoe"] == "TimeoutError: no reply"
 
 
+@pytest.mark.full
 def test_streams_of_a_cluster(cluster: Cluster) -> None:
     for shop in shops(cluster.client()):
         ids = [shop.put(priced=shop.priced), shop.put(priced=shop.priced)]

@@ -1,4 +1,4 @@
-"""Each writer and each data source once, in a chain of queries; and a killed driver.
+"""Each writer and each data source once, in chains of queries; and a killed driver.
 
 It is one file, so that one process runs it, with one Spark session.
 """
@@ -18,6 +18,7 @@ from tests.spark.conftest import MakeSparkAcker, url_of
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.streams import drain, pour
 from tests.spark.faults.work import reconcile
+from tests.spark.replay_shop import MakeShop
 from tests.spark.smoke.conftest import MakeCase
 from tests.support import tick, total
 
@@ -93,6 +94,20 @@ def test_each_writer_and_source_gives_each_record_its_verdict(
     counters = total(acker.client)
     assert (counters["acked"], counters["failed"], counters["expired"]) == (2, 1, 1)
     assert (counters["conflict"], counters["pending"], counters["repeated"]) == (0, 0, 0)
+
+
+def test_nacks_are_replayed_until_the_last_attempt(make_shop: MakeShop) -> None:
+    """ReplayWriter, with OutcomeBatches: one record fails once, another one each time."""
+    shop = make_shop(attempts=2)
+    shop.track(3)
+    shop.bolt(lambda n: n > 0)
+    shop.replay()
+    shop.bolt(lambda n: n > 1)
+    shop.replay()
+    assert shop.sent() == {"p/0": 1, "p/1": 2, "p/2": 2}
+    assert shop.given_up() == [("p/2", 1, "attempts", "bad 2")]
+    counters = total(shop.client)
+    assert (counters["tracked"], counters["acked"], counters["failed"]) == (5, 2, 3)
 
 
 def test_a_killed_driver_loses_and_doubles_nothing(

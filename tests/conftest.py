@@ -24,8 +24,29 @@ LONGEST = (
 )
 """Files that take longest. They start first, so that no process waits for another at the end."""
 
-NOT_TRACED = ("hazard", "properties", "servers", "vectors")
-"""Folders that run the same code many times: tracing them costs time and adds no coverage."""
+NOT_TRACED = (
+    *(
+        "conformance/",
+        "demo/",
+        "docs/",
+        "hazard/",
+        "missing/",
+        "properties/",
+        "servers/",
+        "vectors/",
+    ),
+    *("producer/test_cancellation", "producer/test_ends", "producer/test_forks"),
+    *("source/test_at_random", "source/test_outages", "source/test_pending"),
+    *(
+        "source/test_records.",
+        "source/test_restarts",
+        "source/test_verdicts",
+        "source/test_waiting",
+    ),
+    *("spark/test_content", "spark/test_random_plans"),
+)
+"""Tests of code that other tests run too: tracing them would cost time and add no coverage
+(``pytest --cov --cov-context=test`` tells which test runs a line)."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = set(later)
         items[:] = [item for item in items if item not in left_out]
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_TRACED:
+        if _name(item).startswith(NOT_TRACED):
             item.add_marker("no_cover")
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
@@ -91,8 +112,12 @@ def _marks(item: pytest.Item) -> set[str]:
 
 
 def _place(item: pytest.Item) -> int:
-    name = item.path.relative_to(Path(__file__).parent).as_posix()
+    name = _name(item)
     return next((n for n, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
+
+
+def _name(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).as_posix()
 
 
 def missing(what: str) -> None:

@@ -279,13 +279,15 @@ class Source:
             >>> bolt = Bolt(Producer(acker, linger=0))
             >>> def send(record, ids):
             ...     bolt.process(*ids).ack()
+            >>> done = threading.Event()
             >>> def on_group(result):
             ...     print(result.name, result.acked, "of", result.records)
+            ...     done.set()
             >>> with Source(acker, "shop", send, on_group=on_group) as source:
             ...     with source.group("import-2026-11") as group:
             ...         group.emit("order-1")
             ...         group.emit("order-2")
-            ...     source.join()
+            ...     done.wait()
             import-2026-11 2 of 2
             True
 
@@ -393,7 +395,8 @@ class Source:
     def join(self, timeout: float | None = None) -> bool:
         """Wait until every record is closed; return False after ``timeout`` seconds.
 
-        If no thread runs the source, this call runs the steps.
+        If no thread runs the source, this call runs the steps. ``on_group`` may still run then, or
+        be called by a later step.
         """
         return self._wait_until(lambda: not self.pending, timeout)
 

@@ -41,7 +41,9 @@ def ageless(shard: Reference | RedisShard) -> list[str]:
     return sorted(repr(replace(o, age_ms=0, idle_ms=0)) for o in shard.take("t"))
 
 
-@pytest.mark.parametrize("lifetime", [None, 0, 8])
+@pytest.mark.parametrize(
+    "lifetime", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (None, 8))]
+)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
 )

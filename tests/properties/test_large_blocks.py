@@ -72,7 +72,9 @@ def ageless(outcome: BlockOutcome) -> str:
     return repr(replace(outcome, age_ms=0, idle_ms=0, rows=tuple(sorted(outcome.rows))))
 
 
-@pytest.mark.parametrize("lifetime", [None, 0, 8])
+@pytest.mark.parametrize(
+    "lifetime", [None, *(pytest.param(n, marks=pytest.mark.full) for n in (0, 8))]
+)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
 )

@@ -422,6 +422,7 @@ def test_source_ids_fill_calls(length: int, rows: list[int]) -> None:
     assert said(parts, "t") == truth(terms)
 
 
+@pytest.mark.full
 def test_blocks_fill_calls() -> None:
     """Up to 64 blocks and 1 MiB per call; a full block takes some 32 KiB."""
     labels = dict.fromkeys(range(200), "b")

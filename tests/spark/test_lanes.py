@@ -371,7 +371,9 @@ def test_changed_batch_fails_its_trees(make_any_acker: MakeAcker, shards: int) -
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.full), 4])
-@pytest.mark.parametrize("dies_before", [0, pytest.param(1, marks=pytest.mark.full), 2])
+@pytest.mark.parametrize(
+    "dies_before", [2, *(pytest.param(n, marks=pytest.mark.full) for n in (0, 1))]
+)
 def test_retry_after_a_crash_while_trees_are_failed(
     make_any_acker: MakeAcker, shards: int, dies_before: int
 ) -> None:

@@ -35,7 +35,9 @@ NOT_TRACED = (
         "servers/",
         "vectors/",
     ),
-    *("producer/test_cancellation", "producer/test_ends", "producer/test_forks"),
+    *("api/test_namespaces", "api/test_security", "api/test_statuses"),
+    *("producer/test_cancellation", "producer/test_ends", "producer/test_flush"),
+    *("producer/test_forks", "project/test_guarantees", "rotator/test_kill"),
     *("source/test_at_random", "source/test_outages", "source/test_pending"),
     *(
         "source/test_records.",
@@ -44,6 +46,7 @@ NOT_TRACED = (
         "source/test_waiting",
     ),
     *("spark/test_content", "spark/test_random_plans"),
+    *("transport/test_interrupted", "transport/test_lost_replies"),
 )
 """Tests of code that other tests run too: tracing them would cost time and add no coverage
 (``pytest --cov --cov-context=test`` tells which test runs a line)."""

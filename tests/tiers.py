@@ -84,6 +84,8 @@ class Budget:
 
     hazard_trees: int
     """Trees of each run over a faulty connection."""
+    interrupt_each: int
+    """Lines of a client between two places where it is interrupted."""
     kills: int
     """Kills of a rotator."""
     travels: int
@@ -95,9 +97,18 @@ class Budget:
 
 
 BUDGETS = {
-    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=60, trees=1_000),
-    FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200, trees=10_000),
-    NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000, trees=100_000),
+    QUICK: Budget(hazard_trees=400, interrupt_each=4, kills=20, travels=50, seeds=60, trees=1_000),
+    FULL: Budget(
+        hazard_trees=5_000, interrupt_each=1, kills=60, travels=400, seeds=200, trees=10_000
+    ),
+    NIGHTLY: Budget(
+        hazard_trees=100_000,
+        interrupt_each=1,
+        kills=200,
+        travels=20_000,
+        seeds=2_000,
+        trees=100_000,
+    ),
 }
 EXAMPLES = {QUICK: 15, FULL: 60, NIGHTLY: 1_000}
 """Hypothesis examples of a property test that does not ask for a share of them."""

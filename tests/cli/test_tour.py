@@ -151,6 +151,7 @@ def test_slow_waits_for_enter() -> None:
         check_told(shown.text())
 
 
+@pytest.mark.full
 def test_slow_without_a_terminal_asks_for_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "SLOW_PACE", 0.0)
     monkeypatch.setattr(screen, "READING", 0.0)

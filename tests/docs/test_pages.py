@@ -17,15 +17,6 @@ from tests.docs.blocks import ROOT, Block, blocks, pages
 from tests.docs.running import PageRun
 from tests.waiting import LIMIT
 
-SLOW = {
-    "docs/how-to/find-lost-messages.md",
-    "docs/how-to/replay-nacks.md",
-    "docs/how-to/write-a-bolt.md",
-    "docs/tutorials/first-service.md",
-    "docs/tutorials/first-ten-minutes.md",
-}
-"""Pages that take longer than 5 s, besides those about Spark."""
-
 
 def _needs_java(page: str) -> bool:
     return "spark" in Path(page).name
@@ -66,7 +57,7 @@ def test_blocks_of_a_page_parse(page: str) -> None:
 
 
 def _tier(page: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.full] if _needs_java(page) or page in SLOW else []
+    return [] if page == "README.md" else [pytest.mark.full]
 
 
 RUNNING = [

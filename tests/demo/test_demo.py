@@ -85,7 +85,7 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "sign"),
     [
-        ("Server:", signal.SIGINT),
+        pytest.param("Server:", signal.SIGINT, marks=pytest.mark.nightly),
         ("Server:", signal.SIGTERM),
         ("starting Spark", signal.SIGTERM),
         pytest.param(r" [1-9][\d,]* tracked", signal.SIGINT, marks=pytest.mark.nightly),

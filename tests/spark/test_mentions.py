@@ -22,7 +22,13 @@ from tests.support import tick, total
 
 WHY = "vanished in batch 0 of query test@q"
 PLACES = [("driver", 1), ("executors", 4)]
-EVERYWHERE = [*PLACES, ("driver", 4), ("executors", 1)]
+EVERYWHERE = [
+    *PLACES,
+    *(
+        pytest.param(*place, marks=pytest.mark.nightly)
+        for place in (("driver", 4), ("executors", 1))
+    ),
+]
 
 
 @pytest.fixture(params=PLACES, ids=lambda place: f"{place[0]}-{place[1]}")

@@ -20,7 +20,7 @@ from tests.spark.conftest import MakeSparkAcker, Term, change, outcomes, sealed
 from tests.spark.world import PLACES, SCHEMA, Pair, World, firsts, frame
 from tests.support import tick, total, verdicts
 
-THOROUGH = [*PLACES, ("executors", 1)]
+THOROUGH = [*PLACES, pytest.param(("executors", 1), marks=pytest.mark.nightly)]
 
 everywhere = pytest.mark.parametrize(
     "acker", THOROUGH, indirect=True, ids=lambda place: f"{place[0]}-{place[1]}"

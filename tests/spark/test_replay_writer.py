@@ -35,8 +35,8 @@ def third(n: int) -> bool:
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        ("loose", "driver"),
-        ("counted", "executors"),
+        pytest.param("loose", "driver", marks=pytest.mark.nightly),
+        pytest.param("counted", "executors", marks=pytest.mark.nightly),
         ("ledger", "driver"),
         ("keyed", "executors"),
         pytest.param("loose", "executors", marks=pytest.mark.nightly),

@@ -88,7 +88,7 @@ def test_deleted_checkpoint_of_a_named_query_is_refused(stage: Stage, make_case:
 
 
 @pytest.mark.parametrize("mode", ["driver", pytest.param("executors", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", ["loose", "counted"])
+@pytest.mark.parametrize("kind", ["loose", pytest.param("counted", marks=pytest.mark.nightly)])
 def test_changed_batch_after_a_crash(
     stage: Stage, make_case: MakeCase, kind: Kind, mode: str
 ) -> None:

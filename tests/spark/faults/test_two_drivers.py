@@ -48,7 +48,7 @@ def track_some(spark: SparkSession, case: Case, modulo: int) -> None:
         ("loose", "driver", "track", "standing"),
         ("loose", "executors", "middle", "sent"),
         pytest.param("counted", "driver", "middle", "sent", marks=pytest.mark.nightly),
-        ("counted", "driver", "track", "write"),
+        pytest.param("counted", "driver", "track", "write", marks=pytest.mark.nightly),
     ],
 )
 def test_second_driver_with_the_same_content_is_idempotent(

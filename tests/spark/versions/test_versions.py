@@ -47,7 +47,8 @@ def test_ids_are_those_of_every_version(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shards", "mode"), [("loose", 1, "driver"), ("counted", 2, "executors")]
+    ("kind", "shards", "mode"),
+    [pytest.param("loose", 1, "driver", marks=pytest.mark.nightly), ("counted", 2, "executors")],
 )
 def test_batches(stage: Stage, make_case: MakeCase, kind: Kind, shards: int, mode: str) -> None:
     """Track, emit, fail, ack and write, each in a micro-batch."""

@@ -24,10 +24,8 @@ WHY = "vanished in batch 0 of query test@q"
 PLACES = [("driver", 1), ("executors", 4)]
 EVERYWHERE = [
     *PLACES,
-    *(
-        pytest.param(*place, marks=pytest.mark.nightly)
-        for place in (("driver", 4), ("executors", 1))
-    ),
+    pytest.param("driver", 4, marks=pytest.mark.nightly),
+    pytest.param("executors", 1, marks=pytest.mark.nightly),
 ]
 
 

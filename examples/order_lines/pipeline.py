@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,21 @@ PATIENCE = 900
 console = Console(highlight=False, soft_wrap=True)
 
 
+@contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block, so that each started job is known."""
+    came: list[int] = []
+    signals = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(each, lambda number, _: came.append(number)) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 class Pipeline:
     """The jobs, their processes, and their progress."""
 
@@ -31,7 +46,7 @@ class Pipeline:
     def start(self, job: str) -> None:
         """Start a job in its own process group, with a log file."""
         command = [sys.executable, str(HERE / f"{job}.py"), str(self.work), self.url]
-        with (self.work / f"{job}.log").open("ab") as log:
+        with (self.work / f"{job}.log").open("ab") as log, interrupted_later():
             self.jobs[job] = subprocess.Popen(  # noqa: S603
                 command, stdout=log, stderr=log, start_new_session=True
             )

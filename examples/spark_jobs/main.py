@@ -74,7 +74,7 @@ def disturb(
     print("killing job B, price.py, and starting it again")
     running["price"].kill()
     running["price"].wait()
-    running["price"] = start("price", work, url)
+    start("price", work, url, running)
     wait("nacks", running, lambda: acker.status().counters["failed"] > 0)
     print("no price for pears: pears get a price")
     write_prices(work, {"apple": 0.5, "plum": 0.25, "pear": 0.75})
@@ -112,18 +112,37 @@ def write_prices(work: Path, prices: dict[str, float]) -> None:
     aside.replace(work / "prices" / "list.json")
 
 
-def start(job: str, work: Path, url: str) -> "subprocess.Popen[bytes]":
-    """Start one of the three jobs."""
-    log = (work / f"{job}.log").open("ab")
+@contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block, so that each started job is known."""
+    came: list[int] = []
+    signals = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(each, lambda number, _: came.append(number)) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def start(job: str, work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]") -> None:
+    """Start one of the three jobs, and add it to those that run."""
     command = [sys.executable, str(HERE / f"{job}.py"), str(work), url]
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603
+    with (work / f"{job}.log").open("ab") as log, interrupted_later():
+        running[job] = subprocess.Popen(  # noqa: S603
+            command, stdout=log, stderr=log, start_new_session=True
+        )
 
 
 @contextlib.contextmanager
 def jobs(work: Path, url: str) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
     """Run the three jobs during the block; kill those that still run at its end."""
-    running = {job: start(job, work, url) for job in ("ingest", "price", "replay")}
+    running: dict[str, subprocess.Popen[bytes]] = {}
     try:
+        for name in ("ingest", "price", "replay"):
+            start(name, work, url, running)
         yield running
     finally:
         for job in running.values():

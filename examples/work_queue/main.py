@@ -30,6 +30,19 @@ INPUT[BROKEN] = b"\xff\xfe"
 
 
 @contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, so that each started process is known."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
 def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
     """Start the services in separate processes, yield them by process id, and end them."""
     program = str(Path(__file__).with_name("worker.py"))
@@ -38,8 +51,9 @@ def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[by
         for service in WORKERS:
             command = [sys.executable, program, service, url, namespace]
             # A new session: Ctrl-C reaches only this program, which ends the workers.
-            worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
-            started[worker.pid] = worker
+            with interrupted_later():
+                worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+                started[worker.pid] = worker
         yield started
     finally:
         for worker in started.values():

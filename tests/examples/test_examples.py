@@ -58,6 +58,25 @@ def start(example: str, scratch: Path, *args: str) -> "subprocess.Popen[str]":
     )
 
 
+WHILE_IT_STARTS = """
+import os, runpy, signal, subprocess, sys
+
+class Interrupted(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if command[1].startswith(os.path.dirname(sys.argv[0])):  # not the guard of the server
+            with open(os.environ["STARTED"], "a") as file:
+                print(self.pid, file=file)
+            os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+
+subprocess.Popen = Interrupted
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs an example that is interrupted before it knows the first process that it has started."""
+
+
 def finish(process: "subprocess.Popen[str]") -> str:
     said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, said
@@ -125,3 +144,37 @@ def test_interrupted_program_leaves_no_process_and_no_file(
     assert not alive
     assert "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("example", "number", "needs"),
+    [
+        ("work_queue", "SIGINT", "redis"),
+        ("order_lines", "SIGINT", "pyspark"),
+        ("order_lines", "SIGTERM", "pyspark"),
+        ("spark_jobs", "SIGINT", "pyspark"),
+        ("spark_jobs", "SIGTERM", "pyspark"),
+    ],
+)
+def test_interrupt_while_a_process_starts_leaves_no_process(
+    example: str, number: str, needs: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(needs)
+    scratch, started = tmp_path / "scratch", tmp_path / "started"
+    scratch.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_IT_STARTS, str(EXAMPLES / example / "main.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch), "STARTED": str(started), "SIGNAL": number},
+        cwd=scratch,
+        timeout=LIMIT,
+        check=False,
+    )
+    (pid,) = map(int, started.read_text().split())
+    left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
+    for process in left:
+        process.kill()
+    assert not left, done
+    assert done.returncode == 130, done
+    assert not list(scratch.iterdir())

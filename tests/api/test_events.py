@@ -655,6 +655,38 @@ def test_stream_survives_drop_and_recreation(
     run(any_server.url, talk)
 
 
+def test_namespace_that_is_created_again_is_found_by_new_streams_at_once(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch of an earlier stream goes on for some seconds; its last poll found no namespace."""
+    monkeypatch.setattr(live, "LINGER", 3600.0)
+    acker = make_any_acker()
+    config = acker.config
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        await stream.leave()
+        watch = service.services.live._watches[acker.namespace]
+        # No poll by itself any more, so the test does not depend on when one happens.
+        monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
+        acker.drop()
+        watch.poke()
+        await wait_until_async(lambda: watch.error is not None)
+        acker.create(config)
+        stream = await service.open(events(acker))
+        assert stream.status == 200
+        found = [await stream.next() for _ in range(2)]
+        assert [got.event for got in found if got] == ["hello", "status"]
+        assert service.services.live._watches[acker.namespace] is watch
+        acker.drop()
+        watch.poke()
+        await wait_until_async(lambda: watch.error is not None)
+        assert (await service.open(events(acker))).status == 404
+
+    run(any_server.url, talk)
+
+
 def test_block_completed_later_is_one_entry(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:

@@ -65,6 +65,8 @@ class Hub:
         if timer := self._timers.pop(namespace, None):
             timer.cancel()
         watch = self._watch(namespace)
+        if isinstance(watch.error, NamespaceNotFoundError):
+            watch.forget_error()  # the namespace may have been created since
         listener = Listener(watch, who, client, last)
         self._listeners[listener] = namespace
         self._each[client] += 1

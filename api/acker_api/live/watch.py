@@ -38,14 +38,23 @@ class Watch(ABC, Board):
         self.error: AckerError | None = None
         """Why the last poll failed."""
         self.polled = asyncio.Event()
-        """Set after the first poll."""
+        """Set after the first poll, and after one that :meth:`forget_error` asked for."""
         self._poked = asyncio.Event()
+        self._asked = 0
         self._well = False
         self._task = asyncio.create_task(self._run(), name="acker-live-watch")
 
     def poke(self) -> None:
         """Poll now."""
         self._poked.set()
+
+    def forget_error(self) -> None:
+        """Poll now, and count as not polled until then: the error of the last poll may be over."""
+        self.error = None
+        self.polled.clear()
+        # A running poll may have read before this call, so the next one counts.
+        self._asked += 1
+        self.poke()
 
     def late(self, error: AckerError) -> None:
         """Report that Redis is late, unless a problem is reported already."""
@@ -67,7 +76,7 @@ class Watch(ABC, Board):
 
     async def _run(self) -> None:
         while True:
-            begun, period = time.monotonic(), PERIOD
+            begun, period, asked = time.monotonic(), PERIOD, self._asked
             self._poked.clear()
             try:
                 period = await self._poll()
@@ -78,7 +87,7 @@ class Watch(ABC, Board):
             except Exception:
                 log.exception(Event("bug", path="live"))
                 self._problem(INTERNAL)
-            if not self.polled.is_set():
+            if not self.polled.is_set() and asked == self._asked:
                 self.polled.set()
                 self.begun()
             await asyncio.sleep(AGAIN)

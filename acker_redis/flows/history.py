@@ -116,9 +116,10 @@ def _begin(recent: Sequence[Point], first: Point) -> list[Point]:
     """Return the point before the first one of an hour, if a minute has it.
 
     The point of an hour is that of its end, or of the last minute. So without this one, the first
-    hour of a namespace would be missing.
+    hour of a namespace would be missing. If that hour has only one point, the first minute has the
+    same one: the namespace was created in the last minute of an hour.
     """
-    if not recent or recent[0].at_ms >= first.at_ms:
+    if not recent or recent[0].at_ms > first.at_ms:
         return []
     (point, *_), settings = recent, first.settings
     if settings is None or point.ticks * settings.tick_ms > 2 * MINUTE_MS:

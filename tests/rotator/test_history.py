@@ -13,13 +13,14 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError
 from acker_redis.flows.history import (
+    Readings,
     history_of,
     losses_of,
     objectives_of,
     read_history,
     read_slo,
 )
-from acker_redis.protocol.history import HOURS, MINUTE_MS, MINUTES, Point, name_of, parse
+from acker_redis.protocol.history import HOUR_MS, HOURS, MINUTE_MS, MINUTES, Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.slo import OTHERS, Objective
 from acker_redis.rotator.history import HistoryJob, write_once
@@ -224,41 +225,54 @@ def ended(acker: Acker, first: int, acked: int, failed: int = 0) -> None:
         row(acker, anchor, 40) if anchor < first + acked else fail(acker, anchor)
 
 
-def slo(acker: Acker) -> list[Objective]:
-    return objectives_of(acker.connection.drive(read_slo(acker.flows)))
+def slo(acker: Acker, into_ms: int, first: Point, last: Point) -> list[Objective]:
+    """Return the objectives, read ``into_ms`` into an hour, with points of the last two minutes."""
+    status = acker.connection.drive(read_slo(acker.flows)).status
+    now_ms = status.shards[0].now_ms // HOUR_MS * HOUR_MS + into_ms
+    shard = replace(status.shards[0], now_ms=now_ms)
+    # Points of one hour have the same field, and the last one stays.
+    values = replace(first, at_ms=now_ms - MINUTE_MS - 1).fields()
+    values |= replace(last, at_ms=now_ms - 1).fields()
+    minutes, hours = ([v for name, v in values.items() if name[0] == unit] for unit in "mh")
+    return objectives_of(Readings(replace(status, shards=(shard,)), minutes, hours))
 
 
-def test_objective_of_the_first_hour_counts_from_its_beginning(make_any_acker: MakeAcker) -> None:
+# In the middle of an hour, and after its first and before its second minute has ended.
+into_an_hour = pytest.mark.parametrize("into_ms", [30 * MINUTE_MS, 1, MINUTE_MS - 1, MINUTE_MS])
+
+
+@into_an_hour
+def test_objective_of_the_first_hour_counts_from_its_beginning(
+    make_any_acker: MakeAcker, into_ms: int
+) -> None:
     """The point of an hour is written again each minute: it cannot be the beginning of its hour."""
     acker = make_any_acker()
     ended(acker, 1, 98)
-    write(acker)
+    first = write(acker)
     age(acker, MINUTE_MS)
     ended(acker, 101, 1, failed=1)
-    write(acker)
-    # The fields of both points of the hour are one.
-    age(acker, 1)
-    whole, source = slo(acker)
+    whole, source = slo(acker, into_ms, first, write(acker))
     assert (whole.share.ended, whole.share.good) == (100, 99)
     assert whole.share.over_ms > MINUTE_MS
     assert (source.source, source.share.ended, source.share.good) == ("t", 100, 99)
 
 
+@into_an_hour
 def test_objective_of_an_old_namespace_with_a_new_history_has_no_older_trees(
-    make_any_acker: MakeAcker,
+    make_any_acker: MakeAcker, into_ms: int
 ) -> None:
     acker = make_any_acker(tick_ms=60_000)
     ended(acker, 1, 50)
     for _ in range(3):
         tick(acker)
-    write(acker)
+    first = write(acker)
     age(acker, MINUTE_MS)
     ended(acker, 101, 1, failed=1)
-    write(acker)
-    age(acker, 1)
-    whole, others = slo(acker)
+    whole, source = slo(acker, into_ms, first, write(acker))
     assert (whole.share.ended, whole.share.good) == (2, 1)
-    assert (others.source, others.share.ended) == (OTHERS, 2)
+    # Only points of hours know the sources, and the first point may be one of a minute.
+    two_hours = into_ms <= MINUTE_MS
+    assert (source.source, source.share.ended) == ("t" if two_hours else OTHERS, 2)
 
 
 def test_losses_are_those_of_the_minutes(make_any_acker: MakeAcker) -> None:

@@ -104,7 +104,9 @@ class Producer:
         self._work = threading.Condition(self._lock)
         """Notified when a shard may have become ready."""
         self._room = threading.Condition(self._lock)
-        """Notified when a batch was applied or given up."""
+        """Notified when a batch was applied, or given up and reported."""
+        self._reporting = set[Batch]()
+        """Batches that were given up, and of which ``on_given_up`` has not returned."""
         self._accumulator: Accumulator | None = None
         # No retries here: deliver() retries a batch, because it knows when to end.
         self._flows = Flows(self.acker.namespace, retry_for=0.0)
@@ -180,6 +182,8 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send all rows added so far, without lingering, and wait for the replies.
 
+        ``on_given_up`` has then returned for each of their batches that was given up.
+
         Args:
             timeout: Seconds to wait; None waits without a limit.
 
@@ -197,8 +201,8 @@ class Producer:
                 accumulator.hurry()
                 self._work.notify_all()
                 # Keep the batches themselves: an id() may be reused for a later batch.
-                waits_for = set(accumulator.batches())
-                while waits_for.intersection(accumulator.batches()):
+                waits_for = {*accumulator.batches(), *self._reporting}
+                while waits_for.intersection([*accumulator.batches(), *self._reporting]):
                     left = end - time.monotonic()
                     if left <= 0:
                         raise BufferFullError(
@@ -310,9 +314,13 @@ class Producer:
                     accumulator.shards = known.shards
                 if error:
                     self._error = self._error or error
+                    self._reporting.add(batch)
                 self._room.notify_all()
             if error:
                 tell_given_up(self._on_given_up, error, batch.rows())
+                with self._lock:
+                    self._reporting.remove(batch)
+                    self._room.notify_all()
 
     def _deliver(self, batch: Batch, lane: "Lane[threading.Lock]") -> AckerError | None:
         # The lane's lock is not needed: a shard has one batch in flight.

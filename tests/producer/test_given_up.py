@@ -1,6 +1,7 @@
 """Batches that cannot be applied are given up: their trees expire, and the producer continues."""
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -101,7 +102,28 @@ def test_on_given_up_receives_the_rows(rig: Rig) -> None:
     producer.add(rows)
     with pytest.raises(RedisRefusedError):
         producer.flush()
-    wait_until(lambda: sorted(told) == sorted(rows), "all rows")
+    assert sorted(told) == sorted(rows)
+
+
+@pytest.mark.parametrize("end", ["flush", "close", "a flush that begins during the call"])
+def test_flush_and_close_wait_for_on_given_up(rig: Rig, end: str) -> None:
+    """The caller can handle all rows that were given up once a flush has returned."""
+    begun, ended = threading.Event(), threading.Event()
+    returned_first: list[bool] = []
+
+    def waits(error: AckerError, rows: list[Row]) -> None:
+        begun.set()
+        returned_first.append(ended.wait(0.2))
+
+    producer = rig.producer(linger=0 if "begins" in end else 60.0, on_given_up=waits)
+    rig.calls.errors = [RedisRefusedError("no")]
+    producer.add(tracks(2))
+    if "begins" in end:
+        wait_until(begun.is_set, "on_given_up")
+    with pytest.raises(RedisRefusedError):
+        (producer.close if end == "close" else producer.flush)()
+    ended.set()
+    assert returned_first == [False]
 
 
 def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
@@ -139,7 +161,7 @@ def test_rows_given_up_are_logged_without_on_given_up(
     producer.add(tracks(4))
     with pytest.raises(RedisRefusedError):
         producer.flush()
-    wait_until(lambda: "4 rows were given up, their trees expire: no right" in caplog.text, "log")
+    assert "4 rows were given up, their trees expire: no right" in caplog.text
 
 
 def test_batch_is_retried_as_long_as_its_fence_holds(make_rig: MakeRig, proxy: Proxy) -> None:

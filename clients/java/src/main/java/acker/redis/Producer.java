@@ -168,7 +168,8 @@ public final class Producer implements AutoCloseable {
 
     /**
      * Waits until all rows accepted so far are applied. Throws the error of the first batch that was given up
-     * since the last flush, or during this one. Concurrent flushes all throw it.
+     * since the last flush, or during this one. Concurrent flushes all throw it. {@code onGivenUp} has then
+     * returned for each of these batches.
      */
     public void flush() {
         synchronized (lock) {
@@ -292,21 +293,21 @@ public final class Producer implements AutoCloseable {
                 // If the sender thread ended here, flush() would wait forever.
                 failed = new AckerException("REDIS", "the batch cannot be sent: " + other, other);
             }
+            if (failed != null && onGivenUp != null) {
+                try {
+                    onGivenUp.accept(failed, batch);
+                } catch (RuntimeException | Error ours) {
+                    ours.printStackTrace();
+                }
+            }
             synchronized (lock) {
-                inFlight.remove(batch);
+                inFlight.remove(batch); // after the callback, so that a flush waits for it
                 waiting -= batch.size();
                 if (failed != null && error == null) error = failed;
                 for (Flush each : flushes) {
                     if (each.error == null && each.batches.contains(batch)) each.error = failed;
                 }
                 lock.notifyAll();
-            }
-            if (failed != null && onGivenUp != null) {
-                try {
-                    onGivenUp.accept(failed, batch);
-                } catch (RuntimeException ours) {
-                    ours.printStackTrace();
-                }
             }
         }
     }

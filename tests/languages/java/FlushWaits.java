@@ -1,0 +1,31 @@
+import acker.redis.*;
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/** Prints what came first, for a batch that was given up: the end of onGivenUp, or that of flush or close. */
+public class FlushWaits {
+    public static void main(String[] args) throws Exception {
+        boolean closes = args[2].equals("close");
+        CountDownLatch ended = new CountDownLatch(1);
+        Resp redis = Resp.connect(args[0]);
+        Producer producer = new Producer(new Acker(redis, args[1], Duration.ZERO), "",
+                new Producer.Settings().withLinger(Duration.ofMinutes(1)).withOnGivenUp((error, batch) -> {
+                    try {
+                        boolean late = ended.await(200, TimeUnit.MILLISECONDS);
+                        System.out.println(late ? "too late" : "given up " + batch.rows().size());
+                    } catch (InterruptedException interrupted) {
+                        throw new IllegalStateException(interrupted);
+                    }
+                }));
+        producer.touch(7);
+        redis.close(); // so that the batch cannot be sent
+        try {
+            if (closes) producer.close();
+            else producer.flush();
+        } catch (AckerException error) {
+            System.out.println(error.code());
+        }
+        ended.countDown();
+    }
+}

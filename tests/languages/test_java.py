@@ -21,10 +21,10 @@ def test_flush_and_close_wait_for_on_given_up(
     if lacks := JAVA.lacks():
         missing(f"{lacks}, for the client in Java,")
     JAVA.prepare()
+    words = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{JAVA.output}/classes"]
     program = Path(__file__).parent / "java" / "FlushWaits.java"
     done = subprocess.run(
-        [*("java", "-XX:TieredStopAtLevel=1", "-cp", f"{JAVA.output}/classes", str(program))]
-        + [any_server.url, make_any_acker().namespace, end],
+        [*words, str(program), any_server.url, make_any_acker().namespace, end],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

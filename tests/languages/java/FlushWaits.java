@@ -3,7 +3,7 @@ import java.time.Duration;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/** Prints what came first, for a batch that was given up: the end of onGivenUp, or that of flush or close. */
+/** Gives up a batch, and prints whether flush or close returned before onGivenUp did. */
 public class FlushWaits {
     public static void main(String[] args) throws Exception {
         boolean closes = args[2].equals("close");

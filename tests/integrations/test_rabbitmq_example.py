@@ -38,6 +38,8 @@ def test_example_prices_an_order(program: str, any_server: EmbeddedRedis, rabbit
         acker.apply(batch)
         channel = connection.channel()
         for queue in ("orders", "priced"):
+            # The program of another test was killed, maybe before it acked its order.
+            channel.queue_delete(queue)
             channel.queue_declare(queue, durable=True)
         order = json.dumps({"items": 2, "price": 9.5})
         properties = pika.BasicProperties(headers=dict(tree.ids[0].to_headers()))

@@ -6,6 +6,9 @@ segmentation fault. If Python converts the numbers first, the exception is raise
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+from redis.connection import HiredisRespSerializer
 
 KEYS = "2"
 """The number of keys of each script."""
@@ -18,3 +21,12 @@ def as_text(args: Sequence[str | bytes | int]) -> list[str | bytes]:
     ['SET', b'key', '7']
     """
     return [str(arg) if isinstance(arg, int) else arg for arg in args]
+
+
+class Packer(HiredisRespSerializer):
+    """Packs commands for a connection, also those that redis-py sends itself, as ``HELLO 3``."""
+
+    def pack(self, *args: Any) -> Any:
+        """Return the packets to send, as redis-py's own class does."""
+        texts: Any = as_text(args)
+        return super().pack(*texts)

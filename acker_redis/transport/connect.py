@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol import functions
+from acker_redis.transport.arguments import Packer
 from acker_redis.transport.errors import tls_trouble
 from acker_redis.transport.urls import Kind, RedisUrl, parse, shown
 
@@ -92,6 +93,8 @@ class _Kit:
     client: Any
     pool: Any
     connections: dict[tuple[Kind, bool], Any]
+    packing: dict[str, Any]
+    """Options of a connection. The asyncio client packs without hiredis, the cluster has none."""
 
 
 _SYNC = _Kit(
@@ -107,6 +110,7 @@ _SYNC = _Kit(
         ("server", True): redis.SSLConnection,
         ("unix", False): redis.UnixDomainSocketConnection,
     },
+    {"command_packer": Packer()},
 )
 _ASYNC = _Kit(
     redis.asyncio.retry.Retry,
@@ -121,6 +125,7 @@ _ASYNC = _Kit(
         ("server", True): aio.SSLConnection,
         ("unix", False): aio.UnixDomainSocketConnection,
     },
+    {},
 )
 
 
@@ -141,7 +146,7 @@ def _client(target: RedisUrl, kit: _Kit, common: dict[str, Any], login: dict[str
     if target.kind == "sentinel":
         asking = common | _credentials(target.sentinel_username, target.sentinel_password)
         manager = kit.sentinel(target.hosts, sentinel_kwargs={**asking, "ssl": target.tls})
-        common |= {"ssl": target.tls, "db": target.db}
+        common |= {"ssl": target.tls, "db": target.db, **kit.packing}
         return manager.master_for(target.service, redis_class=kit.master, **common, **login)
     if target.kind == "unix":
         place: dict[str, Any] = {"path": target.path}
@@ -149,7 +154,8 @@ def _client(target: RedisUrl, kit: _Kit, common: dict[str, Any], login: dict[str
         [(host, port)] = target.hosts
         place = {"host": host, "port": port}
     connection = kit.connections[target.kind, target.tls]
-    pool = kit.pool(connection_class=connection, db=target.db, **place, **common, **login)
+    common |= {"db": target.db, **kit.packing}
+    pool = kit.pool(connection_class=connection, **place, **common, **login)
     return kit.client.from_pool(pool)
 
 

@@ -28,17 +28,13 @@ TRAP, BROKEN = 20, 33
 INPUT[BROKEN] = b"\xff\xfe"
 """The line whose worker hangs and is killed, and the line that is not valid UTF-8."""
 
+interrupts: list[int] = []
+"""Each Ctrl-C. If it raised at once, a process that was just started might not be known yet."""
 
-@contextlib.contextmanager
-def interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, so that each started process is known."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
+
+def check() -> None:
+    """Raise KeyboardInterrupt after Ctrl-C."""
+    if interrupts:
         raise KeyboardInterrupt
 
 
@@ -51,9 +47,9 @@ def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[by
         for service in WORKERS:
             command = [sys.executable, program, service, url, namespace]
             # A new session: Ctrl-C reaches only this program, which ends the workers.
-            with interrupted_later():
-                worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
-                started[worker.pid] = worker
+            worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+            started[worker.pid] = worker
+            check()
         yield started
     finally:
         for worker in started.values():
@@ -108,8 +104,10 @@ def run(url: str) -> bool:
                 max_pending=30,
             )
             for line, text in enumerate(INPUT):
+                check()
                 source.emit(str(line), {"line": line, "text": text})
             while not source.join(timeout=0.05):
+                check()
                 trapped: Any = client.lpop(f"{name}:trapped")
                 if trapped:
                     print(f"killing a worker that holds a page of line {TRAP}")
@@ -135,6 +133,7 @@ def main() -> int:
     parser.add_argument("--redis", metavar="URL", help="default: an embedded server")
     url = parser.parse_args().redis
     logging.getLogger("acker_redis").setLevel(logging.ERROR)
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     with contextlib.nullcontext() if url else EmbeddedRedis() as own:
         right = run(own.url if own else url)
     print("Every document is accounted for." if right else "Some document is NOT accounted for.")

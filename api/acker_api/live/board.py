@@ -89,6 +89,11 @@ class Listener:
         """The id of the last event taken; None if a gap must be reported first."""
         return None if self._lost else self.board.ring.id_of(self._at)
 
+    def skip(self, kind: str) -> None:
+        """Skip the present state of a kind: it may be out of date."""
+        if kind in self.board.shown:
+            self._seen[kind] = self.board.shown[kind][0]
+
     def end(self) -> None:
         """Let the stream end."""
         self.over = True

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from acker_api.auth.tokens import Who
-from acker_api.live.board import Listener
+from acker_api.live.board import STATE, Listener
 from acker_api.live.feed import Feed
 from acker_api.live.ring import MAX_BYTES, Ring
 from acker_api.live.verdicts import Address
@@ -65,19 +65,20 @@ class Hub:
         if timer := self._timers.pop(namespace, None):
             timer.cancel()
         watch = self._watch(namespace)
-        if isinstance(watch.error, NamespaceNotFoundError):
-            watch.forget_error()  # the namespace may have been created since
         listener = Listener(watch, who, client, last)
+        # If the last poll found no namespace, it may have been created since.
+        again = isinstance(watch.error, NamespaceNotFoundError)
+        if again:
+            listener.skip(STATE)
         self._listeners[listener] = namespace
         self._each[client] += 1
         try:
-            await self._begun(watch)
+            error = await self._begun(watch, again)
+            if isinstance(error, NamespaceNotFoundError):
+                raise error
         except BaseException:
             self.leave(listener)
             raise
-        if isinstance(watch.error, NamespaceNotFoundError):
-            self.leave(listener)
-            raise watch.error
         return listener
 
     def leave(self, listener: Listener) -> None:
@@ -182,17 +183,23 @@ class Hub:
             self._watches[namespace] = watch
         return watch
 
-    async def _begun(self, watch: Watch) -> None:
-        """Wait for the first state and the subscription: verdicts from then on are received."""
+    async def _begun(self, watch: Watch, again: bool) -> AckerError | None:
+        """Wait for the first state and the subscription: verdicts from then on are received.
+
+        Return the error of the poll, if ``again`` of a new one; None if it takes too long.
+        """
         assert self._feed  # noqa: S101 - for mypy
+        error = None
         try:
             async with asyncio.timeout(FIRST):
                 await watch.polled.wait()
+                error = await watch.poll_again() if again else watch.error
                 await self._feed.tried.wait()
         except TimeoutError:
             if isinstance(watch, NamespaceWatch):
                 watch.hears(self._feed.why)
             watch.begun()
+        return error
 
     def _room(self) -> int:
         return min(MAX_BYTES, MEMORY // max(1, len(self._watches)))

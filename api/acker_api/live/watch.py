@@ -38,9 +38,9 @@ class Watch(ABC, Board):
         self.error: AckerError | None = None
         """Why the last poll failed."""
         self.polled = asyncio.Event()
-        """Set after the first poll, and after one that :meth:`forget_error` asked for."""
+        """Set after the first poll."""
         self._poked = asyncio.Event()
-        self._asked = 0
+        self._asked: list[asyncio.Future[AckerError | None]] = []
         self._well = False
         self._task = asyncio.create_task(self._run(), name="acker-live-watch")
 
@@ -48,13 +48,15 @@ class Watch(ABC, Board):
         """Poll now."""
         self._poked.set()
 
-    def forget_error(self) -> None:
-        """Poll now, and count as not polled until then: the error of the last poll may be over."""
-        self.error = None
-        self.polled.clear()
-        # A running poll may have read before this call, so the next one counts.
-        self._asked += 1
+    async def poll_again(self) -> AckerError | None:
+        """Poll now; return the error of the first poll that begins after this call, None if none.
+
+        A poll that is running may have read before.
+        """
+        answer = asyncio.get_running_loop().create_future()
+        self._asked.append(answer)
         self.poke()
+        return await answer
 
     def late(self, error: AckerError) -> None:
         """Report that Redis is late, unless a problem is reported already."""
@@ -76,20 +78,25 @@ class Watch(ABC, Board):
 
     async def _run(self) -> None:
         while True:
-            begun, period, asked = time.monotonic(), PERIOD, self._asked
+            begun, period = time.monotonic(), PERIOD
+            asked, self._asked = self._asked, []
+            error: AckerError | None = None
             self._poked.clear()
             try:
                 period = await self._poll()
                 self.error, self._well = None, True
-            except AckerError as error:
-                self.error = error
-                self._problem(of_error(error))
+            except AckerError as failed:
+                self.error = error = failed
+                self._problem(of_error(failed))
             except Exception:
                 log.exception(Event("bug", path="live"))
                 self._problem(INTERNAL)
-            if not self.polled.is_set() and asked == self._asked:
+            if not self.polled.is_set():
                 self.polled.set()
                 self.begun()
+            for answer in asked:
+                if not answer.done():
+                    answer.set_result(error)
             await asyncio.sleep(AGAIN)
             rest = period - (time.monotonic() - begun)
             if rest > 0 and not self._poked.is_set():

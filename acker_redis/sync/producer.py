@@ -182,14 +182,16 @@ class Producer:
     def flush(self, timeout: float | None = None) -> None:
         """Send all rows added so far, without lingering, and wait for the replies.
 
-        ``on_given_up`` has then returned for each of their batches that was given up.
+        ``on_given_up`` has then returned for each of their batches that was given up. So a caller
+        must not hold a lock that ``on_given_up`` takes.
 
         Args:
             timeout: Seconds to wait; None waits without a limit.
 
         Raises:
             AckerError: The error of the first batch that was given up since the last flush.
-            BufferFullError: Rows are left after ``timeout`` seconds. They are still being sent.
+            BufferFullError: Rows are left after ``timeout`` seconds, and are still being sent, or
+                ``on_given_up`` has not returned by then.
 
         """
         self._check_may_wait()
@@ -208,6 +210,8 @@ class Producer:
                         raise BufferFullError(
                             f"{accumulator.size} rows got no reply within {timeout} s; they are "
                             "still being sent"
+                            if waits_for.intersection(accumulator.batches())
+                            else f"on_given_up has not returned within {timeout} s"
                         )
                     self._room.wait(min(left, 60.0))
             error, self._error = self._error, None
@@ -219,7 +223,7 @@ class Producer:
 
         Args:
             timeout: Seconds to wait for replies. Rows without a reply after that are given up, and
-                their trees expire.
+                their trees expire. Calls of ``on_given_up`` are waited for without a limit.
 
         Raises:
             AckerError: As :meth:`flush`.
@@ -313,14 +317,26 @@ class Producer:
                     # A reshard may have changed the number of shards.
                     accumulator.shards = known.shards
                 if error:
-                    self._error = self._error or error
                     self._reporting.add(batch)
                 self._room.notify_all()
-            if error:
-                tell_given_up(self._on_given_up, error, batch.rows())
-                with self._lock:
+            if error and not self._report(batch, error):
+                return
+
+    def _report(self, batch: Batch, error: AckerError) -> bool:
+        """Call ``on_given_up``; return False in a child that it has forked, which sends nothing."""
+        try:
+            tell_given_up(self._on_given_up, error, batch.rows())
+        except BaseException:
+            # For example a SystemExit. Without its senders a producer waits for ever.
+            log.exception("producer: on_given_up raised an exception")
+        finally:
+            with self._lock:
+                here = batch in self._reporting
+                if here:
                     self._reporting.remove(batch)
+                    self._error = self._error or error
                     self._room.notify_all()
+        return here
 
     def _deliver(self, batch: Batch, lane: "Lane[threading.Lock]") -> AckerError | None:
         # The lane's lock is not needed: a shard has one batch in flight.

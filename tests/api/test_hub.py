@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from acker_api.live import hub as live
 from acker_api.live import watch as live_watch
 from acker_api.live.board import Listener
 from acker_api.live.hub import Hub
 from acker_api.live.watch import NamespaceWatch
-
 from acker_redis.errors import NamespaceNotFoundError
 from tests.waiting import wait_until_async
 

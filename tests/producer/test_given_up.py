@@ -1,6 +1,7 @@
 """Batches that cannot be applied are given up: their trees expire, and the producer continues."""
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from acker_redis.batching.sent import Sent
 from acker_redis.errors import (
     AckerError,
     BacklogError,
+    BufferFullError,
     LaneError,
     NamespaceNotFoundError,
     RedisRefusedError,
@@ -32,7 +34,7 @@ from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, Rig, acks_of, tracks
 from tests.support import tick, total, verdicts
 from tests.transport.proxy import Proxy
-from tests.waiting import wait_until
+from tests.waiting import LIMIT, wait_until
 
 
 def reasons(acker: Acker) -> dict[int, str]:
@@ -126,6 +128,18 @@ def test_flush_and_close_wait_for_on_given_up(rig: Rig, end: str) -> None:
     assert returned_first == [False]
 
 
+def refuse_once(acker: Acker) -> None:
+    """Let Redis refuse the next call."""
+    run = acker.connection.run
+    assert acker.config  # read before
+
+    def refuses(call: Call) -> Any:
+        acker.connection.run = run  # type: ignore[method-assign]
+        raise RedisRefusedError("no")
+
+    acker.connection.run = refuses  # type: ignore[method-assign]
+
+
 def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
     """It runs in a sender thread, so it must not wait for that thread."""
     acker, errors = make_any_acker(), list[AckerError]()
@@ -139,18 +153,46 @@ def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
                 errors.append(refused)
 
     producer = Producer(acker, "t", linger=0, buffer=1, on_given_up=waits)
-    run = acker.connection.run
-    assert acker.config
-
-    def refuses(call: Call) -> Any:
-        acker.connection.run = run  # type: ignore[method-assign]
-        raise RedisRefusedError("no")
-
-    acker.connection.run = refuses  # type: ignore[method-assign]
+    refuse_once(acker)
     producer.add(tracks(1))
     wait_until(lambda: len(errors) == 2, "both refused")
     with pytest.raises(RedisRefusedError):
         producer.close()
+
+
+def test_callback_that_exits_ends_no_sender(
+    make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """sys.exit() in a sender thread would end only that thread, and a flush would wait for ever."""
+    acker = make_any_acker()
+    with Producer(acker, "t", linger=0, on_given_up=lambda error, rows: sys.exit(1)) as producer:
+        refuse_once(acker)
+        producer.add(tracks(1))
+        with pytest.raises(RedisRefusedError):
+            producer.flush(LIMIT)
+        assert "on_given_up raised an exception" in caplog.text
+        producer.add(tracks(2))
+        producer.flush(LIMIT)
+    assert total(acker)["tracked"] == 2
+
+
+def test_flush_that_waited_in_vain_for_on_given_up_says_so(make_any_acker: MakeAcker) -> None:
+    """The error of the batch is not lost: the flush that waits long enough raises it."""
+    acker, begun, ended = make_any_acker(), threading.Event(), threading.Event()
+
+    def waits(error: AckerError, rows: list[Row]) -> None:
+        begun.set()
+        ended.wait(LIMIT)
+
+    with Producer(acker, "t", linger=0, on_given_up=waits) as producer:
+        refuse_once(acker)
+        producer.add(tracks(1))
+        wait_until(begun.is_set, "on_given_up")
+        with pytest.raises(BufferFullError, match="on_given_up has not returned within 0 s"):
+            producer.flush(0)
+        ended.set()
+        with pytest.raises(RedisRefusedError):
+            producer.flush(LIMIT)
 
 
 def test_rows_given_up_are_logged_without_on_given_up(

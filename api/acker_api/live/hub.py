@@ -74,11 +74,12 @@ class Hub:
         self._each[client] += 1
         try:
             error = await self._begun(watch, again)
-            if isinstance(error, NamespaceNotFoundError):
-                raise error
         except BaseException:
             self.leave(listener)
             raise
+        if isinstance(error, NamespaceNotFoundError):
+            self.leave(listener)
+            raise error
         return listener
 
     def leave(self, listener: Listener) -> None:

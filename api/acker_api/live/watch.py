@@ -53,7 +53,7 @@ class Watch(ABC, Board):
 
         A poll that is running may have read before.
         """
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AckerError | None] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
         self.poke()
         return await answer

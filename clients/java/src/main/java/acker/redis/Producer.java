@@ -169,7 +169,7 @@ public final class Producer implements AutoCloseable {
     /**
      * Waits until all rows accepted so far are applied. Throws the error of the first batch that was given up
      * since the last flush, or during this one. Concurrent flushes all throw it. {@code onGivenUp} has then
-     * returned for each of these batches.
+     * returned for each of these batches, so a caller must not hold a lock that {@code onGivenUp} takes.
      */
     public void flush() {
         synchronized (lock) {
@@ -200,7 +200,10 @@ public final class Producer implements AutoCloseable {
         close(Duration.ofSeconds(30));
     }
 
-    /** Flushes for up to this time, and closes; rows that were not sent by then are given up. */
+    /**
+     * Flushes for up to this time, and closes; rows that were not sent by then are given up. Calls of
+     * {@code onGivenUp} are waited for without a limit.
+     */
     public void close(Duration timeout) {
         synchronized (lock) {
             if (closed) return;
@@ -293,21 +296,23 @@ public final class Producer implements AutoCloseable {
                 // If the sender thread ended here, flush() would wait forever.
                 failed = new AckerException("REDIS", "the batch cannot be sent: " + other, other);
             }
-            if (failed != null && onGivenUp != null) {
-                try {
-                    onGivenUp.accept(failed, batch);
-                } catch (RuntimeException | Error ours) {
-                    ours.printStackTrace();
-                }
-            }
             synchronized (lock) {
-                inFlight.remove(batch); // after the callback, so that a flush waits for it
-                waiting -= batch.size();
-                if (failed != null && error == null) error = failed;
-                for (Flush each : flushes) {
-                    if (each.error == null && each.batches.contains(batch)) each.error = failed;
-                }
+                waiting -= batch.size(); // before the callback: these rows need no more room
                 lock.notifyAll();
+            }
+            try {
+                if (failed != null && onGivenUp != null) onGivenUp.accept(failed, batch);
+            } catch (Throwable ours) { // also a checked exception: Kotlin and Scala throw it undeclared
+                ours.printStackTrace();
+            } finally {
+                synchronized (lock) {
+                    inFlight.remove(batch); // after the callback, so that a flush waits for it
+                    if (failed != null && error == null) error = failed;
+                    for (Flush each : flushes) {
+                        if (each.error == null && each.batches.contains(batch)) each.error = failed;
+                    }
+                    lock.notifyAll();
+                }
             }
         }
     }

@@ -176,7 +176,7 @@ def test_callback_that_exits_ends_no_sender(
     assert total(acker)["tracked"] == 2
 
 
-def test_flush_that_waited_in_vain_for_on_given_up_says_so(make_any_acker: MakeAcker) -> None:
+def test_flush_that_ends_before_on_given_up_says_so(make_any_acker: MakeAcker) -> None:
     """The error of the batch is not lost: the flush that waits long enough raises it."""
     acker, begun, ended = make_any_acker(), threading.Event(), threading.Event()
 

@@ -3,6 +3,7 @@
 hiredis converts numbers while it packs a command. If a signal handler raises at that moment, as
 Ctrl-C does, hiredis 3.5 continues without the converted number and the process ends with a
 segmentation fault. If Python converts the numbers first, the exception is raised normally.
+One number is left: redis-py greets each node of a cluster with it, and takes no packer there.
 """
 
 from collections.abc import Sequence

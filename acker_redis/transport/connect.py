@@ -94,7 +94,7 @@ class _Kit:
     pool: Any
     connections: dict[tuple[Kind, bool], Any]
     packing: dict[str, Any]
-    """Options of a connection. The asyncio client packs without hiredis, the cluster has none."""
+    """Options of a connection. asyncio clients need none: they pack without hiredis."""
 
 
 _SYNC = _Kit(

@@ -18,6 +18,8 @@ import redis
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.sync.client import Acker
+from acker_redis.transport.arguments import Packer
+from acker_redis.transport.connect import connect
 from tests.conftest import MakeAcker
 from tests.tiers import budget
 from tests.transport.listener import Listener
@@ -156,3 +158,12 @@ def test_redis_py_packs_no_numbers(acker: Acker, monkeypatch: pytest.MonkeyPatch
     assert {"HELLO", "EVALSHA", "PEXPIRE"} <= commands
     numbers = [args for args in packed if any(isinstance(arg, int | float) for arg in args)]
     assert numbers == []
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h/0", "rediss://h/0", "unix:///tmp/s.sock", "redis+sentinel://h:26379/master"]
+)
+def test_every_kind_of_connection_packs_without_numbers(url: str) -> None:
+    with connect(url, 1.0) as client:
+        connection = client.connection_pool.make_connection()
+        assert isinstance(connection._command_packer, Packer)

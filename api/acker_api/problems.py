@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from acker_api.limited_log import LimitedLog
 from acker_redis.errors import (
@@ -187,7 +188,25 @@ def _http_exception(request: Request, error: Exception) -> Response:
         405: "the path has no such method; the header Allow lists its methods",
     }
     detail = details.get(status, "")
-    return Problem(status, code, status.phrase, detail, headers=error.headers or {}).response()
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed(request)
+    return Problem(status, code, status.phrase, detail, headers=headers).response()
+
+
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of a path: the framework lists only those of one of its routes."""
+    return ", ".join(
+        method
+        for method in METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    )
 
 
 def _invalid(request: Request, error: Exception) -> Response:

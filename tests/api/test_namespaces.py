@@ -11,6 +11,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.settings import Settings
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from tests.api.operations import OPERATIONS
 from tests.api.service import asked, get, is_problem
 from tests.conftest import MakeAcker
 from tests.support import fail, rotate, tick, track
@@ -141,11 +142,23 @@ def test_unknown_paths_and_namespaces_are_404(any_server: EmbeddedRedis) -> None
         assert "acker-redis create" in body["detail"]
         for path in ("/api/v2", f"{V1}/a/b", "/docs", "/openapi.json", "/livez/"):
             is_problem(await client.get(path), 404, "not-found")
-        refused = await client.put(V1)
-        is_problem(refused, 405, "method-not-allowed")
-        assert "GET" in refused.headers["allow"]
 
     asked(any_server.url, talk)
+
+
+def test_allow_lists_every_method_of_the_path() -> None:
+    methods: dict[str, set[str]] = {"/": {"GET", "HEAD"}, "/livez": {"GET"}}
+    for each in OPERATIONS:
+        methods.setdefault(each.path("orders").partition("?")[0], set()).add(each.method)
+    methods[f"{V1}/orders/trees/fail"].add("GET")  # a tree with that anchor, which is invalid
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for path, allowed in methods.items():
+            refused = await client.put(path)
+            is_problem(refused, 405, "method-not-allowed")
+            assert set(refused.headers["allow"].split(", ")) == allowed, path
+
+    asked("redis://127.0.0.1:1/0", talk)
 
 
 def test_other_schema_version_is_409(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:

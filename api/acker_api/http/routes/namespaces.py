@@ -97,7 +97,7 @@ async def drop_namespace(
     services: Shared,
     who: Admin,
     namespace: Namespace,
-    confirm: Annotated[str, Query(description="Name of the namespace", max_length=64)],
+    confirm: Annotated[str, Query(description="Compulsory: the name of the namespace again")] = "",
 ) -> None:
     """Drop a namespace: its trees, its untaken verdicts, and its configuration.
 
@@ -108,7 +108,7 @@ async def drop_namespace(
             422,
             "not-confirmed",
             "Missing confirmation",
-            f"to drop the namespace, add ?confirm={namespace}",
+            f"a drop deletes everything in the namespace; to confirm it, add ?confirm={namespace}",
         )
     await services.actions.drop(who, namespace)
 

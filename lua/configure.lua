@@ -20,13 +20,16 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
                    empty; on shard 0 only after the commit
          empty: no tree is pending; on a shard that the reshard removes, no verdict waits either
 
-Reply    number of fields that have changed, or 0
+Reply    number of fields that this call has changed, or 0; a setting that the shard lacks has its
+         default
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
 local MAX_LANES = 500
 local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, deadline_ms = 1e12,
   slo_ms = 1e12, shards = 1024 }
+-- Settings that a shard lacks until they are changed, and their values until then.
+local DEFAULT = { slo_target = '99', slo_ms = '0' }
 local match = string.match
 
 -- Return the text as a whole number from 1 to most, or nil.
@@ -199,7 +202,7 @@ elseif have.refresh == 'update'
 end
 local values, changed = {}, 0
 for field, value in pairs(given) do
-  if have[field] ~= value then changed = changed + 1 end
+  if (have[field] or DEFAULT[field]) ~= value then changed = changed + 1 end
   values[#values + 1], values[#values + 2] = field, value
 end
 call('UNLINK', shard)

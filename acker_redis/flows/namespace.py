@@ -1,6 +1,6 @@
 """All flows of one namespace. No I/O: see :mod:`acker_redis.flows.steps`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +9,26 @@ from acker_redis.errors import (
     ConfigError,
     NamespaceExistsError,
     NamespaceNotFoundError,
+    RedisUnavailableError,
     RejectedError,
 )
 from acker_redis.flows.apply import Applies
 from acker_redis.flows.browse import Browses
 from acker_redis.flows.dropped import drop_groups
-from acker_redis.flows.steps import Ask, Flow, Version, ask_until, run_until, together
+from acker_redis.flows.steps import (
+    Ask,
+    Flow,
+    Pauses,
+    Run,
+    Version,
+    ask_until,
+    run_until,
+    together,
+)
 from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
-from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.commands import Call, ShardStatus
 from acker_redis.protocol.config import AckerConfig, wire
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import BLOCK_MAX
@@ -137,20 +147,38 @@ class Flows(Applies, Browses):
             "slo_ms": slo_ms,
         }
         given = {field: value for field, value in asked.items() if value is not None}
+        return (yield from self.change(given))[0]
+
+    def change(self, given: Mapping[str, float]) -> Flow[tuple[AckerConfig, bool]]:
+        """Change settings; return the configuration, and whether this call has changed a shard.
+
+        A setting that is not in ``given`` is neither sent nor compared. After a lost reply the call
+        counts as a change, because the first attempt may have been one.
+        """
         before = yield from self._read_config(self._deadline())
         after = replace(before, **given)  # type: ignore[arg-type]
         changes = {field: wire(field, value) for field, value in given.items()}
         if not changes:
-            return before
+            return before, False
         # Clients read tick_ms from shard 0, and derive from it how long a fence lasts on every
         # shard. So shard 0 gets a shorter time first, and a longer time last.
         shards = self.shards(after)
         if after.tick_ms > before.tick_ms:
             shards = [*shards[1:], shards[0]]
-        self.known = None
+        self.known, changed = None, False
         for keys in shards:
-            yield from run_until(commands.configure(keys, changes), self._deadline())
-        return (yield from self._read_config(self._deadline()))
+            changed |= yield from self._change(commands.configure(keys, changes))
+        return (yield from self._read_config(self._deadline())), changed
+
+    def _change(self, call: Call) -> Flow[bool]:
+        """Change a shard as :func:`run_until` does; return whether it may have changed."""
+        pauses, deadline, lost = Pauses(), self._deadline(), False
+        while True:
+            try:
+                return bool((yield Run(call))) or lost
+            except RedisUnavailableError as error:
+                lost = True
+                yield from pauses.after(error, deadline)
 
     def status(self) -> Flow[Status]:
         """See :meth:`Acker.status`."""

@@ -299,6 +299,69 @@ def test_no_op_leaves_no_entry(any_server: EmbeddedRedis, make_any_acker: MakeAc
     asked(any_server.url, talk, tokens=TOKENS)
 
 
+def test_log_of_concurrent_changes_explains_the_value_in_force(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """An operator repeats the value in force while an admin sets another."""
+    acker = make_any_acker(high_water=1)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/config"
+        for wanted in range(2, 22):
+            before = (await client.get(path, headers=bearer(ADMIN))).json()["high_water"]
+            await asyncio.gather(
+                client.patch(path, json={"high_water": before}, headers=bearer(ALICE)),
+                client.patch(path, json={"high_water": wanted}, headers=bearer(ADMIN)),
+            )
+            now = (await client.get(path, headers=bearer(ADMIN))).json()["high_water"]
+            logged = await entries(client)
+            admins = next(each for each in logged if each["who"] == "root")
+            assert admins["after"] == {"high_water": wanted}, "the request"
+            assert now == wanted or {"high_water": now} in [
+                each["after"] for each in logged if each["who"] == "alice"
+            ]
+
+    asked(any_server.url, talk, tokens=TOKENS)
+
+
+def test_change_that_was_undone_in_between_is_in_the_log(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker, begin = make_any_acker(high_water=5, shards=2), Audit.begin
+
+    async def after_another(self: Audit, *deed: Any) -> Any:
+        acker.configure(high_water=7)
+        return await begin(self, *deed)
+
+    monkeypatch.setattr(Audit, "begin", after_another)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/config"
+        answer = await client.patch(path, json={"high_water": 5}, headers=bearer(ALICE))
+        assert answer.json()["high_water"] == 5
+        (entry,) = await entries(client)
+        assert (entry["who"], entry["result"]) == ("alice", "done")
+        assert entry["after"] == {"high_water": 5}
+
+    asked(any_server.url, talk, tokens=TOKENS)
+
+
+def test_retried_create_that_sets_the_objective_is_in_the_log(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        new = {"name": acker.namespace, "tick_ms": 3_600_000, "slo_target": 99.9}
+        again = await client.post(V1, json=new, headers=bearer(ADMIN))
+        assert again.status_code == 200
+        (entry,) = await entries(client)
+        assert (entry["action"], entry["before"]["slo_target"]) == ("create_namespace", 99.0)
+        assert entry["after"]["slo_target"] == 99.9
+
+    asked(any_server.url, talk, tokens=TOKENS)
+
+
 def test_actions_in_one_namespace_push_out_no_entry_of_another(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,3 +228,23 @@ def test_block_that_fits_below_a_raised_mark_is_sent(
         acker.configure(high_water=3)
         assert len(client.track_block("t", "b", [A] * 5, 1)) == 5
     assert total(acker)["pending"] == 5
+
+
+def test_lost_reply_counts_as_a_change(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    flows, run, lost = acker.flows, acker.connection.run, list[Call]()
+
+    def lose_once(call: Call) -> Any:
+        reply = run(call)
+        if call.script == "configure" and not lost:
+            lost.append(call)
+            raise RedisUnavailableError("the reply was lost")
+        return reply
+
+    def change(**given: int) -> bool:
+        return acker.connection.drive(flows.change(given))[1]
+
+    assert change(high_water=7)
+    assert not change(high_water=7)
+    monkeypatch.setattr(acker.connection, "run", lose_once)
+    assert change(high_water=8), "the attempt without a reply changed it"
+    assert not change(high_water=8)

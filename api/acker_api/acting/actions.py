@@ -21,9 +21,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Applied
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.flows.lane import Lane
-from acker_redis.flows.steps import AskAll, Flow
-from acker_redis.protocol.config import OPTIONAL, AckerConfig, wire
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState
 
@@ -61,15 +59,19 @@ class Actions:
         """Create a namespace; return False if it exists with this very configuration."""
         acker = self._acker(namespace)
 
+        were: list[AckerConfig] = []
+
         async def before() -> State:
             try:
-                return asdict(await self._reader.read(self._reader.acker(namespace).config))
+                were.append(await self._reader.read(self._reader.acker(namespace).config))
             except NamespaceNotFoundError:
                 return None
+            return asdict(were[0])
 
         async def create() -> Done[bool]:
             created = await acker.create(config)
-            return Done(created, asdict(config), changed=created)
+            # It also sets an objective that the namespace lacks.
+            return Done(created, asdict(config), changed=created or were != [config])
 
         return await self._act(who, Deed(who.name, "create_namespace", namespace), before, create)
 
@@ -101,18 +103,17 @@ class Actions:
         """Change settings of a namespace in use; return its configuration before and after."""
         acker = self._acker(namespace)
         were: list[AckerConfig] = []
-        same = False
 
         async def before() -> State:
-            nonlocal same
             were.append(await self._reader.read(self._reader.acker(namespace).config))
-            same = await self._reader.drive(_has(namespace, were[0].shards, changes))
             return {name: getattr(were[0], name) for name in changes}
 
         async def configure() -> Done[AckerConfig]:
-            config = await acker.configure(**changes)
-            after = {name: getattr(config, name) for name in changes}
-            return Done(config, after, changed=not same)
+            # The scripts say whether this call changed a value: another one may have done so since
+            # before() read it.
+            flow = acker.flows.change(changes)
+            config, changed = await acker.connection.drive(flow)
+            return Done(config, changes, changed)
 
         now = await self._act(who, Deed(who.name, "configure", namespace), before, configure)
         return were[0], now
@@ -242,18 +243,6 @@ class Actions:
         if len(self._lanes) > LANES:
             self._lanes.popitem(last=False)
         return lane
-
-
-def _has(namespace: str, shards: int, settings: dict[str, Any]) -> Flow[bool]:
-    """Return whether every shard has these settings; after an error, a shard may lack them."""
-    keys = (ShardKeys(namespace, shard).meta for shard in range(shards))
-    replies = yield AskAll(tuple(("HMGET", meta, *settings) for meta in keys))
-    wanted = [wire(name, value).encode() for name, value in settings.items()]
-    absent = [OPTIONAL.get(name, "").encode() for name in settings]
-    return all(
-        [each or default for each, default in zip(reply, absent, strict=True)] == wanted
-        for reply in replies
-    )
 
 
 def not_pending(what: str = "tree") -> Problem:

@@ -359,7 +359,7 @@ class Resharding:
             )
 
     def _tell(self, progress: Progress) -> None:
-        if self._on_progress and progress != self._last:
+        if self._on_progress is not None and progress != self._last:
             self._on_progress(progress)
         self._last = progress
 

@@ -446,7 +446,7 @@ class SourceFlows:
         tree, failed = attempt.tree, isinstance(result, BaseException)
         if failed:
             # A user with on_fail gets the verdict as well.
-            level = logging.DEBUG if self.settings.on_fail else logging.WARNING
+            level = logging.WARNING if self.settings.on_fail is None else logging.DEBUG
             log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
         if isinstance(tree, OpenTree):
             try:

@@ -81,7 +81,7 @@ class AckerListener(StreamingQueryListener):
                 trouble = any(found[sign] for sign in signs)
                 level = logging.WARNING if trouble else logging.INFO
                 log.log(level, "%s", _line(found), extra={"acker": found})
-                if self._on_progress:
+                if self._on_progress is not None:
                     self._on_progress(dict(found))
             except Exception:
                 # Some versions of Spark end a query whose listener raises; others log the error.

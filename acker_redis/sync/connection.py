@@ -289,7 +289,7 @@ def _free_locks(client: Any) -> None:
     holders = [nodes, *clients, *(getattr(each, "connection_pool", None) for each in clients)]
     holders += [getattr(each, "_event_dispatcher", None) for each in holders]
     replaced: dict[int, Any] = {}  # two holders that shared a lock share the new one
-    for holder in filter(None, holders):
+    for holder in holders:
         for name in _LOCKS:
             lock = getattr(holder, name, None)
             if isinstance(lock, _REENTRANT):

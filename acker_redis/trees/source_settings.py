@@ -38,24 +38,25 @@ class SourceSettings:
             raise ConfigError(f"backoff is a Backoff(first, most), not {self.backoff!r}")
         if not 0 < self.poll <= 60:
             raise ConfigError(f"poll is more than 0 and up to 60 seconds, not {self.poll!r}")
-        if self.reload and not self.send:
+        if self.reload is not None and self.send is None:
             raise ConfigError("reload= is only for replays, which need send=: give send= too")
 
     @property
     def calls_back(self) -> bool:
         """Whether any callback for verdicts is set."""
-        return bool(self.on_ack or self.on_fail or self.dead_letter)
+        told = (self.on_ack, self.on_fail, self.dead_letter)
+        return any(each is not None for each in told)  # a callable list is false while it is empty
 
     def callbacks(self, verdict: Verdict) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Return the callbacks of a verdict with their arguments, in the order of the calls."""
         if verdict.verdict == "ack":
-            return [(self.on_ack, (verdict.record,))] if self.on_ack else []
+            return [] if self.on_ack is None else [(self.on_ack, (verdict.record,))]
         told = verdict.record, verdict.reason, verdict.why
         # attempt 0: an earlier program tracked the record, and it is not replayed. Either it is
         # done, or the restarted program emits it again: it is no dead letter.
         dead = verdict.final and verdict.record.attempt
         functions = (self.on_fail, self.dead_letter if dead else None)
-        return [(function, told) for function in functions if function]
+        return [(function, told) for function in functions if function is not None]
 
 
 def check_record(record: Record) -> Record:

@@ -5,10 +5,16 @@ members, and a group that has become empty takes no new ones: a program that is 
 test takes its partitions by ``assign()``. The offsets that it commits are kept.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+import aiokafka.producer.message_accumulator
+import aiokafka.producer.producer
+from aiokafka import AIOKafkaProducer
+from aiokafka.record import default_records
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.waiting import wait_until
@@ -47,6 +53,31 @@ def put(servers: str, topic: str, messages: Iterable[tuple[str, Any, Any]]) -> N
     for key, value, headers in messages:
         producer.produce(topic, value, key, headers=headers)
     assert producer.flush(60) == 0
+
+
+class RawName(str):
+    """The name of a header whose bytes on the wire are not UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return super().encode("latin-1")
+
+
+def put_raw(servers: str, topic: str, messages: Iterable[tuple[str, list[Any]]]) -> None:
+    """Produce values with headers to partition 0; only this encoder takes a RawName."""
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            for value, headers in messages:
+                await producer.send(topic, value.encode(), partition=0, headers=headers)
+
+    builder = default_records._DefaultRecordBatchBuilderPy
+    with (
+        patch.object(aiokafka.producer.producer, "DefaultRecordBatchBuilder", builder),
+        patch.object(aiokafka.producer.message_accumulator, "DefaultRecordBatchBuilder", builder),
+    ):
+        asyncio.run(send())
 
 
 def read(servers: str, topic: str, count: int) -> list[Any]:

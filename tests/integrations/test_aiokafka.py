@@ -391,6 +391,29 @@ def test_seek_back_is_told_from_messages_out_of_order(play: Play) -> None:
     play(scene)
 
 
+def test_partition_begins_again_where_kafka_goes_back(play: Play) -> None:
+    """A topic was created again, or truncated: to the consumer, it is a seek of another's."""
+
+    async def scene(rig: Rig) -> None:
+        rig.put("a", "b", "c", "d")
+        seen: list[int] = []
+        consumer = await rig.consumer()
+
+        async def handler(message: Any) -> None:
+            seen.append(message.offset)
+            if seen == [0, 1, 2, 3]:
+                place = TopicPartition(message.topic, message.partition)
+                AIOKafkaConsumer.seek(consumer, place, 1)
+            if len(seen) == 6:
+                consumer.finish()
+
+        await consumer.run(handler, commit_every=0)
+        assert seen == [0, 1, 2, 3, 1, 2]
+        assert rig.done() == 3
+
+    play(scene)
+
+
 def test_what_would_commit_messages_in_process_is_refused(play: Play) -> None:
     async def scene(rig: Rig) -> None:
         config = {"bootstrap_servers": rig.servers}

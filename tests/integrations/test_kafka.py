@@ -8,12 +8,23 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 
-from acker_redis import Acker, Batch, ConfigError, MessageId, emit
+from acker_redis import Acker, Batch, ConfigError, InvalidBatchError, MessageId, emit
 from acker_redis.integrations.kafka import TrackedConsumer, TrackedProducer
-from tests.integrations.kafka import PARTITIONS, committed, group, partitions, put, read
+from acker_redis.integrations.kafka_messages.partitions import Partitions
+from tests.integrations.kafka import (
+    PARTITIONS,
+    RawName,
+    committed,
+    group,
+    partitions,
+    put,
+    put_raw,
+    read,
+)
 from tests.waiting import wait_until
 
 
@@ -450,6 +461,72 @@ def test_seek_back_begins_a_new_frontier(orders: Acker, servers: str, topic: str
     consumer.close()
     assert [m.offset() for m in seen] == [0, 1, 2, 1, 2]
     assert done(servers, topic) == 3
+
+
+def test_partition_begins_again_where_kafka_goes_back(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    """A topic was created again, or truncated: to the consumer, it is a seek of another's."""
+    put(servers, topic, track(orders, "a"))
+    put(servers, topic, [("a", v, None) for v in "bcde"])
+    consumer, seen = consumer_of(orders, servers, topic), list[int]()
+
+    def handler(message: Any) -> None:
+        seen.append(message.offset())
+        if seen == [0, 1, 2, 3, 4]:
+            KafkaConsumer.seek(consumer, TopicPartition(topic, message.partition(), 1))
+        if len(seen) == 8:
+            consumer.stop()
+
+    consumer.run(handler, commit_every=0)
+    assert seen == [0, 1, 2, 3, 4, 1, 2, 3]
+    assert done(servers, topic) == 4
+    assert verdicts(orders) == {"a": ("ack", "")}
+
+
+def test_messages_in_process_below_the_offset_to_which_kafka_goes_back_hold_the_commits() -> None:
+    partitions = Partitions()
+    partitions.assign([("orders", 0)])
+    frontiers = {}
+    for offset in (5, 6, 7, 8, 7):
+        partitions.arrived("orders", 0, offset)
+    for offset in (5, 6, 7, 8):
+        frontiers[offset] = partitions.read("orders", 0, offset)
+    again = partitions.read("orders", 0, 7)
+    assert again is not frontiers[7]
+    again.complete(7)
+    for offset in (6, 7, 8):
+        assert partitions.moved() == []
+        frontiers[offset].complete(offset)
+    frontiers[5].complete(5)
+    ((_, _, position),) = partitions.moved()
+    assert position == 8
+    with pytest.raises(ConfigError, match="offset 6 is handled after offset 7"):
+        partitions.read("orders", 0, 6)
+
+
+def test_header_whose_name_is_not_utf_8_is_a_malformed_id(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    """Also in a process that has read many headers: see ``kafka/messages.py``."""
+    messages: list[tuple[str, list[Any]]] = [("plain", [("trace", b"x")])] * 100
+    for name, value, headers in track(orders, "torn", "a"):
+        ours = [(key, text.encode()) for key, text in headers.items()]
+        messages.append((value, [(RawName("\xff"), b"1"), *ours] if name == "torn" else ours))
+    put_raw(servers, topic, messages)
+    with pytest.raises(InvalidBatchError, match="not UTF-8"):
+        consumer_of(orders, servers, topic).run(lambda _: None)
+    assert done(servers, topic) == 100
+    parked: list[Any] = []
+
+    def park(message: Any, error: BaseException) -> None:
+        parked.append((message.value(), message.headers(), type(error)))
+
+    consumer = consumer_of(orders, servers, topic, on_failure=park)
+    consumer.run(lambda _: consumer.stop())
+    assert parked == [(b"torn", [], InvalidBatchError)]
+    assert verdicts(orders) == {"a": ("ack", "")}
+    assert done(servers, topic) == 102
 
 
 def test_messages_out_of_order_are_refused(orders: Acker, servers: str, topic: str) -> None:

@@ -51,12 +51,12 @@ class _Listener(ConsumerRebalanceListener):
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self._consumer._assigned.assign(assigned)
-        if self._theirs:
+        if self._theirs is not None:
             await _result(self._theirs.on_partitions_assigned(assigned))
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         await self._consumer._give_away(revoked)
-        if self._theirs:
+        if self._theirs is not None:
             await _result(self._theirs.on_partitions_revoked(revoked))
 
 
@@ -172,7 +172,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def getone(self, *partitions: TopicPartition) -> Any:
         """Return the next message, as aiokafka does."""
         message = await super().getone(*partitions)
-        self._assigned.arrived(message.topic, message.partition)
+        self._assigned.arrived(message.topic, message.partition, message.offset)
         return message
 
     async def getmany(
@@ -180,8 +180,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     ) -> Any:
         """Return the next messages by partition, as aiokafka does."""
         found = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
-        for place in found:
-            self._assigned.arrived(*place)
+        for message in (each for messages in found.values() for each in messages):
+            self._assigned.arrived(message.topic, message.partition, message.offset)
         return found
 
     async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
@@ -369,7 +369,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         if self._on_failure is None and not ids:
             raise error
         work.reopened()
-        if self._on_failure:
+        if self._on_failure is not None:
             token = current.set(work)
             try:
                 await _result(self._on_failure(message, error))

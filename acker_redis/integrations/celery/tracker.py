@@ -246,7 +246,7 @@ class TaskTracker:
             # Celery takes a coroutine or generator as the result if the task ignores its result.
             check_done(sender.run, result)
         except Exception as error:
-            work.error = work.error or error
+            work.failed(error)
         work.ended = work.ended or work.task_id == sender.request.id
 
     def _on_retry(self, sender: Any, **_: object) -> None:
@@ -264,10 +264,10 @@ class TaskTracker:
             if isinstance(exception, TimeLimitExceeded | WorkerLostError):
                 self._fail_received(sender, task_id, exception)
         elif work.task_id == task_id:
-            work.error = work.error or exception
+            work.failed(exception)
         elif sender.request.is_eager and self.app.conf.task_always_eager:
             # delay() has run the task at once, and its caller does not see the exception.
-            work.error = work.error or exception
+            work.failed(exception)
 
     def _on_finish(self, task: Any, task_id: str, retval: Any, state: Any, **_: object) -> None:
         work = _current.get()

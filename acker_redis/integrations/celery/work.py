@@ -90,11 +90,16 @@ class Work:
             self._promise(chords(body))
             ids = self._next(name)
         except BaseException as error:
-            self.error = self.error or error
+            self.failed(error)
             raise
         self.published += 1
         self.retried = self.retried or headers.get("id") == self.task_id
         headers |= ids.to_headers()
+
+    def failed(self, error: BaseException | str) -> None:
+        """Note that the task must fail; the first error counts."""
+        if self.error is None:
+            self.error = error
 
     def acked(self) -> list[Row]:
         """Return the rows of a task that has ended, with the promises it has kept."""

@@ -58,7 +58,7 @@ class TrackedTransport(httpx.BaseTransport):
         fails: Fails = _is_server_error,
         **options: Any,
     ) -> None:
-        self._transport = transport or httpx.HTTPTransport(**options)
+        self._transport = httpx.HTTPTransport(**options) if transport is None else transport
         self._edge, self._fails = edge, fails
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -106,7 +106,8 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
         fails: Fails = _is_server_error,
         **options: Any,
     ) -> None:
-        self._transport = transport or httpx.AsyncHTTPTransport(**options)
+        own = httpx.AsyncHTTPTransport(**options) if transport is None else transport
+        self._transport = own
         self._edge, self._fails = edge, fails
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

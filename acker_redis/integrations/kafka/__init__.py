@@ -1,6 +1,7 @@
 """Kafka: a consumer and a producer of ``confluent-kafka`` that track what they process.
 
 ``pip install 'acker-redis[kafka]'``. ``consumer.py`` processes and commits, ``producer.py`` emits.
+``messages.py`` reads what the library returns.
 ``kafka_messages`` has the state of one message between the two.
 """
 

@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.handlers import check_done
+from acker_redis.integrations.kafka.messages import check_error, headers_of
 from acker_redis.integrations.kafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
@@ -66,7 +67,12 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
     **Without a header** a message is processed and not tracked, and so are its children. If it
     fails and there is no ``on_failure``, no source is told: the exception ends :meth:`run`, and the
-    offset stays. The same holds for a header that is no message id.
+    offset stays. The same holds for a header that is no message id, and for headers of which one
+    has a name that is not UTF-8: their message has no headers for ``on_failure``.
+
+    **Going back.** If Kafka continues at a lower offset, because the topic was created again or
+    truncated, messages are processed and committed from there. The program itself goes back by
+    :meth:`seek`.
 
     **Rebalance.** Before a partition is given away, the consumer waits up to 10 seconds for
     delivery reports, and commits. Of partitions that were lost it commits nothing.
@@ -141,7 +147,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
         def assigned(consumer: Any, partitions: list[Any]) -> None:
             self._partitions.assign(_places(partitions))
-            if on_assign:
+            if on_assign is not None:
                 on_assign(consumer, partitions)
 
         def revoked(consumer: Any, partitions: list[Any]) -> None:
@@ -152,13 +158,14 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 log.warning("messages will be delivered again: %s", error)
             finally:
                 self._partitions.forget(_places(partitions))
-            if on_revoke:
+            if on_revoke is not None:
                 on_revoke(consumer, partitions)
 
         def lost(consumer: Any, partitions: list[Any]) -> None:
             self._partitions.forget(_places(partitions))
-            if on_lost or on_revoke:
-                (on_lost or on_revoke)(consumer, partitions)  # type: ignore[misc]
+            told = on_revoke if on_lost is None else on_lost
+            if told is not None:
+                told(consumer, partitions)
 
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
 
@@ -232,7 +239,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
         """
         if error := message.error():
-            _check(error)
+            check_error(error)
             return
         work = self._begin(message)
         if work is None:
@@ -301,7 +308,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         """Note what Kafka answers to a commit."""
         if wrong := error or self._committed(offsets):
             log.warning("offsets are not committed, the next commit follows: %s", wrong)
-        if self._told:
+        if self._told is not None:
             self._told(error, offsets)
 
     def _committed(self, answers: list[TopicPartition]) -> KafkaError | None:
@@ -318,7 +325,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
         due = looked = time.monotonic()
         while not self._stop.is_set():
             first = self.poll(SETTLE if self._open else IDLE)
-            for message in [first, *self.consume(batch - 1, 0)] if first else []:
+            # A message is as long as its value, so an empty one is false.
+            for message in () if first is None else (first, *self.consume(batch - 1, 0)):
                 if self._stop.is_set():
                     break
                 self.handle(message, handler)
@@ -334,11 +342,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
                     log.warning("offsets are not committed, the next commit follows: %s", error)
 
     def _arrived(self, messages: list[Any]) -> list[Any]:
-        """Note which partitions the messages are of, if that matters; return the messages."""
-        if self._partitions.awaited:
-            for message in messages:
-                if not message.error():
-                    self._partitions.arrived(message.topic(), message.partition())
+        """Note the offsets of the messages; return the messages."""
+        for message in messages:
+            if message.error() is None:
+                place = message.topic(), message.partition()
+                self._partitions.arrived(*place, message.offset())
         return messages
 
     def _begin(self, message: Any) -> Work | None:
@@ -348,7 +356,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
             return None
         wrong: Exception | None = None
         try:
-            ids = MessageId.from_headers(message.headers())
+            ids = MessageId.from_headers(headers_of(message))
         except InvalidBatchError as error:
             ids, wrong = MessageId(), error
         processing = Processing(ids, ids=self._ids)
@@ -391,7 +399,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         if self._on_failure is None and not ids:
             raise error
         work.reopened()
-        if self._on_failure:
+        if self._on_failure is not None:
             token = current.set(work)
             try:
                 check_done(self._on_failure, self._on_failure(message, error))
@@ -412,11 +420,3 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
 def _places(partitions: list[Any]) -> list[Place]:
     return [(each.topic, each.partition) for each in partitions]
-
-
-def _check(error: KafkaError) -> None:
-    """Log an error that Kafka's library will recover from; raise a fatal one."""
-    if error.fatal():
-        raise KafkaException(error)
-    if error.code() != KafkaError._PARTITION_EOF:
-        log.warning("Kafka: %s", error)

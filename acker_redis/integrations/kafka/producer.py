@@ -108,13 +108,13 @@ class TrackedProducer(confluent_kafka.Producer):
                 "it in a handler (in another thread: in a copy of its context), use sender() for "
                 "first messages, and confluent_kafka.Producer for messages that are not tracked"
             )
-        then = on_delivery or callback
+        then = callback if on_delivery is None else on_delivery
         work.producers.add(self)
         ids = work.emit(child, edge)
 
         def report(error: Any, message: Any) -> None:
             work.report(None if error is None else confluent_kafka.KafkaException(error))
-            if then:
+            if then is not None:
                 then(error, message)
 
         headers = with_id(headers, ids)

@@ -1,10 +1,14 @@
 """The assigned partitions of a consumer, and which of their offsets may be committed. No I/O."""
 
+import logging
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from acker_redis.errors import ConfigError
 from acker_redis.trees.frontier import Frontier
+
+log = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -20,18 +24,40 @@ class Moved(NamedTuple):
 
 
 class Partition:
-    """An assigned partition."""
+    """An assigned partition.
 
-    __slots__ = ("arrived", "committed", "expected", "first", "frontier")
+    Args:
+        older: Frontiers from before Kafka went back, each with the offset to which it went.
 
-    def __init__(self) -> None:
-        self.arrived = False
-        """Whether messages may begin: one was read since the assignment or the seek."""
+    """
+
+    __slots__ = ("committed", "expected", "first", "frontier", "last", "left", "older", "restarts")
+
+    def __init__(self, older: tuple[tuple[Frontier, int], ...] = ()) -> None:
+        self.last = -1
+        """The offset of the message that was read last since the assignment or the seek."""
+        self.left = False
+        """Whether the partition is given away: no message begins."""
+        self.restarts: deque[int] = deque()
+        """The offsets to which Kafka went back, of messages that are not handled yet."""
         self.frontier: Frontier | None = None
         """None until the first message: its offset is where the group continues."""
+        self.older = older
         self.first = 0
         self.expected = 0
         self.committed = 0
+
+    @property
+    def arrived(self) -> bool:
+        """Whether messages may begin."""
+        return self.last >= 0 and not self.left
+
+    @property
+    def position(self) -> int:
+        """The offset below which every message is complete; 0 if that is not known."""
+        if self.frontier is None or any(each.position < end for each, end in self.older):
+            return 0
+        return self.frontier.position
 
     def read(self, offset: int) -> Frontier:
         """Note that the message at an offset is processed next; return the frontier to complete.
@@ -54,13 +80,26 @@ class Partition:
         self.expected = offset + 1
         return frontier
 
+    def restarted(self, offset: int) -> "Partition":
+        """Return the partition for the message at an offset: a new one if Kafka went back to it.
+
+        Messages below that offset, which are still in process, hold its commits back.
+        """
+        if self.frontier is None or offset >= self.expected:
+            return self
+        if not self.restarts or offset < self.restarts[0]:
+            return self
+        new = Partition((*self.older, (self.frontier, self.restarts.popleft())))
+        new.last, new.restarts = self.last, self.restarts
+        return new
+
 
 class Partitions:
     """All partitions that are assigned to a consumer.
 
     >>> partitions = Partitions()
     >>> partitions.assign([("orders", 0)])
-    >>> partitions.arrived("orders", 0)
+    >>> partitions.arrived("orders", 0, 7)
     >>> frontier = partitions.read("orders", 0, 7)
     >>> partitions.moved()
     []
@@ -72,39 +111,45 @@ class Partitions:
 
     def __init__(self) -> None:
         self._places: dict[Place, Partition] = {}
-        self.awaited: set[Place] = set()
-        """Partitions of which no message was read since they were assigned or moved."""
 
     def assign(self, places: Iterable[Place]) -> None:
         """Add partitions; a partition that was assigned before begins again."""
         for place in places:
             self._places[place] = Partition()
-            self.awaited.add(place)
 
     def leave(self, places: Iterable[Place]) -> None:
         """Let no more messages of these partitions begin; those in process may be completed."""
         for place in places:
             if place in self._places:
-                self._places[place].arrived = False
-                self.awaited.discard(place)
+                self._places[place].left = True
 
     def forget(self, places: Iterable[Place] | None = None) -> None:
         """Remove partitions, or all."""
         for place in list(self._places if places is None else places):
             self._places.pop(place, None)
-            self.awaited.discard(place)
 
     def seek(self, place: Place) -> None:
         """Let a partition continue at the next message that is read, also at a lower offset."""
         if place in self._places:
             self.assign([place])
 
-    def arrived(self, topic: str, number: int) -> None:
-        """Note that the client library has returned a message of a partition."""
-        place = topic, number
-        if place in self.awaited:
-            self.awaited.discard(place)
-            self._places[place].arrived = True
+    def arrived(self, topic: str, number: int, offset: int) -> None:
+        """Note that the client library has returned a message of a partition.
+
+        Without a seek, an offset that is not above the last one is where Kafka continues after the
+        topic was created again, or truncated. The partition begins again with that message.
+        """
+        partition = self._places.get((topic, number))
+        if partition is None or partition.left:
+            return
+        if offset <= partition.last:
+            partition.restarts.append(offset)
+            log.warning(
+                "%s [%d]: Kafka went back from offset %d to %d, because the topic was created "
+                "again or truncated; its messages are processed from there",
+                topic, number, partition.last, offset,
+            )  # fmt: skip
+        partition.last = offset
 
     def read(self, topic: str, number: int, offset: int) -> Frontier | None:
         """Note that a message is processed next; return None if it is not to be processed.
@@ -118,14 +163,17 @@ class Partitions:
 
         """
         partition = self._places.get((topic, number))
-        return partition.read(offset) if partition and partition.arrived else None
+        if partition is None or not partition.arrived:
+            return None
+        partition = self._places[topic, number] = partition.restarted(offset)
+        return partition.read(offset)
 
     def moved(self) -> list[Moved]:
         """Return the partitions with offsets to commit."""
         return [
-            Moved(place, each, each.frontier.position)
+            Moved(place, each, each.position)
             for place, each in self._places.items()
-            if each.frontier and each.frontier.position > each.committed
+            if each.position > each.committed
         ]
 
     def has(self, moved: Moved) -> bool:
@@ -138,8 +186,7 @@ class Partitions:
         What it tells of a time before the partition was assigned, or moved back, is ignored.
         """
         partition = self._places.get(place)
-        frontier = partition and partition.frontier
-        if partition and frontier and partition.first <= offset <= frontier.position:
+        if partition is not None and partition.first <= offset <= partition.position:
             partition.committed = max(partition.committed, offset)
 
 

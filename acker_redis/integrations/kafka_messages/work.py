@@ -74,7 +74,8 @@ class Work:
         """Note that Kafka has taken a message that was emitted, or has refused it."""
         with _LOCK:
             self._waiting -= 1
-            self.error = self.error or error
+            if self.error is None:
+                self.error = error
             if self._returned and not self._waiting:
                 self.done.append(self)
 
@@ -82,7 +83,8 @@ class Work:
         """Note that the handler has returned, or raised an error."""
         with _LOCK:
             self._returned = True
-            self.error = self.error or error
+            if self.error is None:
+                self.error = error
             if not self._waiting:
                 self.done.append(self)
 

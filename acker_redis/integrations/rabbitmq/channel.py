@@ -166,7 +166,7 @@ class TrackedChannel:
 
         """
         work = _in_process()
-        properties = properties or BasicProperties()
+        properties = BasicProperties() if properties is None else properties
         copied = bool(exchange) or is_copied(properties)
         properties = stamped(properties, work.emit(copied, queues, child, edge))
         mandatory = mandatory or work.tracked

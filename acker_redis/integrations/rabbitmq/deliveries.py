@@ -79,7 +79,8 @@ class Delivery:
 
     def failed(self, error: BaseException | str) -> None:
         """Note that the message must fail; the first error counts."""
-        self.error = self.error or error
+        if self.error is None:
+            self.error = error
 
     def decide(self, decision: Decision) -> None:
         """Note what the broker is told; the first decision counts."""

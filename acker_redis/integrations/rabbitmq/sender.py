@@ -47,7 +47,8 @@ class RabbitSender:
         self, parameters: pika.connection.Parameters, queue: str, *, properties: Any = None
     ) -> None:
         self._parameters, self._queue = parameters, queue
-        self._properties = properties or pika.BasicProperties(delivery_mode=2)
+        persistent = pika.BasicProperties(delivery_mode=2)
+        self._properties = persistent if properties is None else properties
         if is_copied(self._properties):
             raise ConfigError("a RabbitSender sends to one queue: remove the headers CC and BCC")
         self.begin()

@@ -87,7 +87,7 @@ def add(client: Any, commands: Sequence[Command]) -> list[Exception | None]:
         pipe.execute_command("XADD", *command)
     replies = pipe.execute(raise_on_error=False)
     refused = [reply if isinstance(reply, Exception) else None for reply in replies]
-    if any(error and is_demoted(error) for error in refused):
+    if any(error is not None and is_demoted(error) for error in refused):
         reconnect(client)
     for error in refused:
         if isinstance(error, AWAY):

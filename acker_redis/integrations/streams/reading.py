@@ -120,7 +120,7 @@ class Reading:
             self.read_at = now
             if left.deliveries >= self._deliveries:
                 times = f"delivered {left.deliveries} times, and no worker has settled it"
-                wrong = wrong or AckerError(times)
+                wrong = AckerError(times) if wrong is None else wrong
             if wrong is None:
                 return [(left.key, fields)]
             fail(left.key, fields, wrong)

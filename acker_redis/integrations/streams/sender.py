@@ -129,7 +129,7 @@ class StreamSender:
             rows = [
                 fail_row(anchor, words(error))
                 for (anchor, _), error in zip(taken, refused, strict=True)
-                if error
+                if error is not None
             ]
             try:
                 self._sink.add(rows, wait=False)

@@ -17,6 +17,7 @@ notices that before it acks: it discards what the handler has added, and sends n
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from acker_redis.integrations.streams.entries import Fields, add
 from acker_redis.integrations.streams.group import Group
@@ -88,19 +89,20 @@ class Settling:
         works = [work for work in works if not self._is_lost(work)]
         self.add_children(works)
         rows: list[Row] = []
-        done, raised = [], None
+        done: list[Any] = []
+        raised: Exception | None = None
         for work in works:
             try:
                 rows += self._rows(work)
             except Exception as error:
-                raised = raised or error
+                raised = error if raised is None else raised
             else:
                 done.append(work.key)
         self._sink.add(rows)
         self._sink.flush()
         self._group.done(done, delete=self._delete)
         self._settled_at = time.monotonic()
-        if raised:
+        if raised is not None:
             raise raised
 
     def add_children(self, works: list[Work]) -> None:
@@ -119,7 +121,7 @@ class Settling:
                     work.doubtful = True
                 raise
             for (work, _), error in zip(outbox, refused, strict=True):
-                if error:
+                if error is not None:
                     work.failed(error)
 
     def _is_lost(self, work: Work) -> bool:

@@ -89,7 +89,8 @@ class Work:
 
     def failed(self, error: BaseException) -> None:
         """Note that the message must fail; the first error counts."""
-        self.error = self.error or error
+        if self.error is None:
+            self.error = error
 
     def rows(self) -> list[Row]:
         """Close the message, and return the rows to send."""

@@ -1,0 +1,40 @@
+"""What confluent-kafka returns: headers, and errors in the form of messages."""
+
+import logging
+from operator import methodcaller
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from acker_redis.errors import InvalidBatchError
+
+log = logging.getLogger(__name__)
+
+# For a name that is not UTF-8, confluent-kafka returns a list with a null pointer, and sets an
+# exception. A call from C raises SystemError then. In code that has run often, CPython 3.11 and
+# later do not look for an exception when a method returns a list: the process would crash.
+_call_headers = methodcaller("headers")
+
+
+def headers_of(message: Any) -> Any:
+    """Return the headers of a message.
+
+    Raises:
+        InvalidBatchError: The name of a header is not UTF-8. From then on the message has none.
+
+    """
+    try:
+        return _call_headers(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        message.set_headers([])  # the next call would return the list with the null pointer
+        raise InvalidBatchError(
+            "the name of a header is not UTF-8, so confluent-kafka reads none of the headers"
+        ) from error
+
+
+def check_error(error: KafkaError) -> None:
+    """Log an error that Kafka's library will recover from; raise a fatal one."""
+    if error.fatal():
+        raise KafkaException(error)
+    if error.code() != KafkaError._PARTITION_EOF:
+        log.warning("Kafka: %s", error)

@@ -90,9 +90,10 @@ class ApiSettings(BaseSettings):
         description="Days for which entries of the audit log are kept",
     )
     metrics: bool = Field(default=True, description="Serve /metrics")
-    docs: bool = Field(
-        default=False,
-        description="Serve /docs and /openapi.json, without a token",
+    docs: bool | None = Field(
+        default=None,
+        description="Serve /docs and /openapi.json, without a token; unset: if it listens on "
+        "loopback",
     )
     ready_rotation: bool = Field(
         default=True,

@@ -1,13 +1,18 @@
 """/docs: the service sends all its files, and the vendor files are unmodified."""
 
+import asyncio
 import gzip
 import hashlib
 import re
 
 import httpx
+import pytest
+from starlette.types import Message
 
 from acker_api.apidocs import FILES, ROOT
-from tests.api.service import asked, is_problem
+from acker_api.http.routes.static import PART
+from tests.api.service import app_of, asked, client_of, is_problem
+from tests.api.test_namespaces import V1
 
 UNREACHABLE = "redis://127.0.0.1:1/0"
 VENDOR = {
@@ -64,9 +69,68 @@ def test_docs_page_loads_only_files_of_the_service() -> None:
     asked(UNREACHABLE, talk, docs=True)
 
 
-def test_docs_are_off_by_default() -> None:
+@pytest.mark.parametrize(
+    ("host", "docs", "there"),
+    [
+        ("127.0.0.1", None, True),
+        ("::1", None, True),
+        ("127.0.0.1", False, False),
+        ("0.0.0.0", None, False),
+        ("0.0.0.0", True, True),
+    ],
+)
+def test_docs_are_on_by_default_on_loopback_only(host: str, docs: bool | None, there: bool) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for path in ("/docs", "/docs/begin.js", "/openapi.json"):
-            is_problem(await client.get(path), 404, "not-found")
+            answer = await client.get(path)
+            assert answer.status_code == (200 if there else 404), path
+
+    asked(UNREACHABLE, talk, host=host, docs=docs)
+
+
+@pytest.mark.parametrize("path", ["/docs/swagger-ui-bundle.js", "/openapi.json"])
+def test_unread_answer_holds_one_part(path: str) -> None:
+    """A large file is sent part by part, each after the client has read the one before."""
+
+    async def run() -> None:
+        app, reads, sent = app_of(UNREACHABLE), asyncio.Semaphore(0), list[bytes]()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                sent.append(message.get("body", b""))
+                await reads.acquire()
+
+        async def receive() -> Message:
+            return await asyncio.Event().wait() or {}
+
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b""}
+        scope["headers"] = [(b"host", b"localhost")]
+        answering = asyncio.create_task(app(scope, receive, send))
+        while not sent:
+            await asyncio.wait([answering], timeout=0.001)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [len(part) for part in sent] == [PART], "the client has read nothing"
+        while not answering.done():
+            reads.release()
+            await asyncio.sleep(0)
+        await answering
+        async with client_of(app) as client:
+            whole = await client.get(path, headers={"Accept-Encoding": "identity"})
+        assert b"".join(sent) == whole.content
+        assert max(map(len, sent)) <= PART < len(whole.content)
+
+    asyncio.run(run())
+
+
+def test_openapi_is_cached_by_browsers() -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        found = await client.get("/openapi.json")
+        assert found.headers["content-type"] == "application/json"
+        assert f"{V1}/{{namespace}}" in found.json()["paths"]
+        kept = {"If-None-Match": found.headers["etag"]}
+        assert (await client.get("/openapi.json", headers=kept)).status_code == 304
+        head = await client.head("/openapi.json")
+        assert (head.status_code, head.content) == (200, b"")
 
     asked(UNREACHABLE, talk)

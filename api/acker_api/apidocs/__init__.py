@@ -3,7 +3,6 @@
 Its files are read at the first request. The page loads nothing from other hosts.
 """
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -26,14 +25,6 @@ def file(name: str) -> StaticFile | None:
     path = FILES.get(name)
     if path is None:
         return None
-    body = path.read_bytes()
-    headers = {
-        # Weak: the same for the compressed and the plain file.
-        "ETag": f'W/"{hashlib.sha256(body).hexdigest()[:32]}"',
-        "Cache-Control": ASKED,
-        "Vary": "Accept-Encoding",
-    }
-    if name == PAGE:
-        # Sent with 304 too, which has no media type: it replaces the header that a browser cached.
-        headers["Content-Security-Policy"] = PAGE_CSP
-    return StaticFile(body, MEDIA_TYPES[path.suffix], headers)
+    # With 304 too, which has no media type: the policy replaces the one that a browser cached.
+    policy = PAGE_CSP if name == PAGE else None
+    return StaticFile.of(path.read_bytes(), MEDIA_TYPES[path.suffix], ASKED, policy)

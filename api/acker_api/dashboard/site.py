@@ -49,7 +49,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     ".woff2": "font/woff2",
 }
 """Types of the files that are served; licences and Python are not."""
-_PACKED = (".woff2",)
+_PACKED = ("font/woff2",)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,19 @@ class StaticFile:
     headers: Mapping[str, str]
     packed: bool = False
     """Whether the file is compressed already."""
+
+    @classmethod
+    def of(cls, body: bytes, media_type: str, keep: str, csp: str | None = None) -> "StaticFile":
+        """Return a file with the headers for it: ``keep`` says how long browsers cache it."""
+        headers = {
+            # Weak: the same for the compressed and the plain file.
+            "ETag": f'W/"{hashlib.sha256(body).hexdigest()[:32]}"',
+            "Cache-Control": keep,
+            "Vary": "Accept-Encoding",
+        }
+        if csp:
+            headers["Content-Security-Policy"] = csp
+        return cls(body, media_type, headers, media_type in _PACKED)
 
     def matches(self, if_none_match: str) -> bool:
         """Return whether a browser has the file already, by its ``If-None-Match``."""
@@ -142,13 +155,4 @@ def _modules(paths: list[str]) -> Iterator[str]:
 
 
 def _file(path: str, body: bytes, keep: str, csp: str | None = None) -> StaticFile:
-    suffix = Path(path).suffix
-    headers = {
-        # Weak: the same for the compressed and the plain file.
-        "ETag": f'W/"{hashlib.sha256(body).hexdigest()[:32]}"',
-        "Cache-Control": keep,
-        "Vary": "Accept-Encoding",
-    }
-    if csp:
-        headers["Content-Security-Policy"] = csp
-    return StaticFile(body, MEDIA_TYPES[suffix], headers, suffix in _PACKED)
+    return StaticFile.of(body, MEDIA_TYPES[Path(path).suffix], keep, csp)

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from acker_api import problems
 from acker_api.auth.guard import Guard
-from acker_api.auth.hosts import Hosts
+from acker_api.auth.hosts import Hosts, is_loopback
 from acker_api.http import routes
 from acker_api.http.gate import Gate
 from acker_api.http.services import Services
@@ -45,8 +45,8 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
         version=version("acker-redis"),
         description=DESCRIPTION,
         lifespan=lifespan,
-        openapi_url="/openapi.json" if api_settings.docs else None,
-        docs_url=None,  # routes/docs.py has a page that loads nothing from other hosts
+        openapi_url=None,  # routes/docs.py has it, and a page that loads nothing from other hosts
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -54,5 +54,6 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
     problems.install(app)
     app.add_middleware(Gate, services=services)
     app.add_middleware(Guard, hosts=Hosts(api_settings), requests=services.requests)
-    routes.install(app, with_metrics=api_settings.metrics, with_docs=api_settings.docs)
+    with_docs = is_loopback(api_settings.host) if api_settings.docs is None else api_settings.docs
+    routes.install(app, with_metrics=api_settings.metrics, with_docs=with_docs)
     return app

@@ -57,6 +57,7 @@ def app_of(url: str, **fields: Any) -> FastAPI:
     services = app.state.services
     for limiter in (
         services.requests,
+        services.files,
         services.logins,
         services.failures.limiter,
         services.audit._refusals,

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 
 from acker_api.auth.limits import Limiter
 from acker_api.http.gate import cross_site
-from acker_api.http.services import WRONG_TOKENS
+from acker_api.http.services import FILES, WRONG_TOKENS
 from acker_redis.embedded import EmbeddedRedis
 from tests.api.operations import OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer, is_problem
@@ -162,13 +162,23 @@ def test_requests_above_the_rate_limit_get_429(
         is_problem(refused, 429, "too-many-requests")
         assert 1 <= int(refused.headers["retry-after"]) <= 12
         assert (await client.get(V1, headers=other)).status_code == 200, "a separate limit"
-        for path in ("/livez", "/readyz", "/metrics", "/static/0/none.js"):
+        for path in ("/livez", "/readyz", "/metrics"):
             for _ in range(6):
                 assert (await client.get(path, headers=one)).status_code in (200, 404)
         strangers = [await client.get(V1, headers=bearer(f"{n}" * 20)) for n in range(6)]
         assert [each.status_code for each in strangers] == [401] * 5 + [429]
 
     asked(any_server.url, talk, token=TOKEN, tokens=both, rate_limit=5)
+
+
+def test_files_have_their_own_rate_limit(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        found = [await client.get("/static/0/js/main.js") for _ in range(4 * FILES + 1)]
+        assert [each.status_code for each in found] == [200] * 4 * FILES + [429]
+        statuses = [(await client.get(V1)).status_code for _ in range(5)]
+        assert statuses == [200] * 4 + [429], "they do not use up the requests of the caller"
+
+    asked(any_server.url, talk, rate_limit=4)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from acker_api import ApiSettings, check_bind, create_app
+from acker_api.auth import guard
+from acker_api.auth.guard import REFUSED_LINES
 from acker_api.auth.hosts import Hosts, is_loopback
+from acker_api.auth.limits import Limiter
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings
@@ -246,6 +250,28 @@ def test_access_log_has_no_secret(
     everything = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("acker"))
     assert TOKEN not in everything
     assert "in-the-query" not in everything
+
+
+def test_refused_requests_and_files_do_not_fill_the_log(
+    any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(guard, "Limiter", partial(Limiter, clock=lambda: 0.0))
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for path in ("/static/0/none.js", V1, "/static/0/js/main.js"):
+            for _ in range(2 * REFUSED_LINES):
+                await client.get(path)
+        await client.get(V1, headers=bearer(TOKEN))
+
+    asked(any_server.url, talk, token=TOKEN, rate_limit=0)
+    logged = [each.getMessage() for each in caplog.records if each.name.startswith("acker_api")]
+    lines = [each for each in logged if "status=4" in each]
+    summaries = [each for each in lines if "requests_refused" in each]
+    assert len(lines) - len(summaries) == REFUSED_LINES
+    assert 1 <= len(summaries) < REFUSED_LINES, "one in ten seconds counts the others"
+    assert not [each for each in logged if "main.js" in each]
+    assert f"path={V1} status=200" in logged[-1], "other requests have their line"
 
 
 def test_long_paths_are_cut_in_logs(

@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker_api.auth.hosts import Hosts
 from acker_api.auth.limits import Limiter, address_of
-from acker_api.paths import PROBES
+from acker_api.limited_log import LimitedLog
+from acker_api.paths import PROBES, STATIC
 from acker_api.problems import INTERNAL, Problem, too_many
 from acker_redis.logs import Event
 
@@ -46,6 +47,8 @@ _FOREIGN = Problem(
 
 LONGEST = 300
 """Maximum length of a path in a log, in characters."""
+REFUSED_LINES = 60
+"""Lines per minute and address in the access log for refused requests (4xx); others are counted."""
 
 
 def shown(path: str) -> str:
@@ -63,6 +66,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Hosts, requests: Limiter) -> None:
         self._app, self._hosts, self._requests = app, hosts, requests
+        self._lines, self._limited_log = Limiter(REFUSED_LINES), LimitedLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -100,22 +104,26 @@ class Guard:
                 raise
             await INTERNAL.response()(scope, receive, guarded)
         finally:
-            _log(scope, status, 1000 * (time.monotonic() - begun))
+            self._log(scope, status, 1000 * (time.monotonic() - begun))
 
-
-def _log(scope: Scope, status: int, ms: float) -> None:
-    path, client = scope["path"], scope.get("client")
-    # A probe is logged at INFO only if it fails.
-    level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
-    # Never log the query or a header: they may contain a token.
-    who = scope.get("state", {}).get("who")
-    event = Event(
-        "request",
-        client=client[0] if client else "",
-        who=who.name if who else "",
-        method=shown(scope["method"]),
-        path=shown(path),
-        status=status,
-        ms=round(ms, 1),
-    )
-    access_log.log(level, event)
+    def _log(self, scope: Scope, status: int, ms: float) -> None:
+        path, client = scope["path"], scope.get("client")
+        if 400 <= status < 500 and self._lines.wait(address_of(client)):
+            self._limited_log.warn(
+                "requests_refused", client=client[0] if client else "", status=status
+            )
+            return
+        # Probes and files are logged at INFO only if they fail.
+        often = status < 400 and (path in PROBES or path.startswith(STATIC))
+        # Never log the query or a header: they may contain a token.
+        who = scope.get("state", {}).get("who")
+        event = Event(
+            "request",
+            client=client[0] if client else "",
+            who=who.name if who else "",
+            method=shown(scope["method"]),
+            path=shown(path),
+            status=status,
+            ms=round(ms, 1),
+        )
+        access_log.log(logging.DEBUG if often else logging.INFO, event)

@@ -54,12 +54,15 @@ class Gate:
             name = self._services.identity.name_of_token(headers)
             if wait := self._services.failures.wait(address, name):
                 return too_many(wait)
-        if path in PROBES or (method in SAFE and path.startswith(STATIC)):
+        if path in PROBES:
             return None
         client = f"token {who.name}" if who and who.name else ""
         if not who or self._services.identity.tokens.open:
             client = f"address {address}"
-        if wait := self._services.requests.wait(client):
+        # A page loads many files at once, which must not use up the requests of its caller.
+        file = method in SAFE and path.startswith(STATIC)
+        limiter = self._services.files if file else self._services.requests
+        if wait := limiter.wait(client):
             return too_many(wait)
         if method in SAFE:
             return None

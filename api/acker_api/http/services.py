@@ -45,6 +45,9 @@ OLDEST_STALE = 10.0
 """Seconds more for which the old value is returned while the next is read: no caller waits."""
 LOGINS = 10
 """Login attempts per minute and address."""
+FILES = 4
+"""Requests for files of the dashboard that a client may send, times ``rate_limit``: they come from
+memory, and a page loads some 80 of them."""
 WRONG_TOKENS = 60
 """Wrong tokens in a header, per minute and address."""
 
@@ -56,6 +59,7 @@ class Services:
     settings: ApiSettings
     identity: Identity
     requests: Limiter
+    files: Limiter
     logins: Limiter
     failures: Failures
     reader: Reader
@@ -100,6 +104,7 @@ class Services:
             settings=api_settings,
             identity=identity,
             requests=Limiter(share(api_settings.rate_limit, api_settings.workers)),
+            files=Limiter(share(FILES * api_settings.rate_limit, api_settings.workers)),
             logins=Limiter(share(LOGINS, api_settings.workers)),
             failures=Failures(share(WRONG_TOKENS, api_settings.workers)),
             reader=reader,

@@ -170,9 +170,10 @@ class BufferFullError(AckerError):
 
 
 class ClosedError(AckerError):
-    """Raised when a message was already acked or failed, or a tree, producer or source is closed.
+    """Raised when a message was already acked or failed, or a tree or producer is closed.
 
-    Emit before the ack: no row would contain a message that is emitted after its parent's ack.
+    A source raises it after ``stop()``, until it is run again. Emit before the ack: no row would
+    contain a message that is emitted after its parent's ack.
     """
 
 

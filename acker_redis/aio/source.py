@@ -14,7 +14,12 @@ from acker_redis.aio.connection import outcome_of
 from acker_redis.aio.group import AsyncGroup
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
-from acker_redis.flows.source import SourceFlows
+from acker_redis.flows.source import (
+    SourceFlows,
+    report_when_forgotten,
+    waits_for_itself,
+    was_stopped,
+)
 from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
@@ -89,11 +94,15 @@ class AsyncSource:
             backoff or Backoff(), timeout, poll, on_group,
         )  # fmt: skip
         self._flows = SourceFlows(acker.flows, name, self._settings)
+        self._forgotten = report_when_forgotten(self, self._flows)
         self._closed_some = asyncio.Event()
         """Set, and replaced, when records were closed."""
         self._wake = asyncio.Event()
         """Set when there is a record to emit, or the source stops."""
-        self._stopping = False
+        self._stop = asyncio.Event()
+        """Set while the source stops."""
+        self._stopped = False
+        """Whether its task was stopped, and nothing has run it since."""
         self._turn = asyncio.Lock()
         """Held by the task that runs a step."""
         self._sending: set[asyncio.Task[Any] | None] = set()
@@ -184,25 +193,27 @@ class AsyncSource:
     async def start(self) -> "AsyncSource":
         """Start a task that runs steps until :meth:`stop`; return the source."""
         if not self._pumped():
-            self._stopping = False
+            self._stop.clear()
+            self._stopped = False
             self._pump = asyncio.create_task(self._run_task(), name="acker-source")
         return self
 
     async def stop(self) -> None:
         """Finish the current step and stop. Open records stay pending: see :class:`Source`."""
-        self._stopping = True
+        self._stopped = self._stopped or self._pump is not None
+        self._stop.set()
         self._wake.set()
         self._signal()
         pump = self._pump
-        if pump and pump is not asyncio.current_task():
+        if pump and not self._called_back():  # its task waits for the callback
             await asyncio.wait([pump])
-            self._stopping = False
+            self._stop.clear()
         self._pump = None
         if not self._turn.locked():  # else the task that runs a step sends it
             async with self._turn:
                 with contextlib.suppress(AckerError):  # trees that are not closed expire
                     await self._sent()
-                self._stopping = False
+                self._stop.clear()
 
     async def run(self) -> None:
         """Run steps in this task until :meth:`stop` is called; see :meth:`Source.run`."""
@@ -220,10 +231,12 @@ class AsyncSource:
             # The source's own task waits for a step in join() or emit() to end.
             if not own:
                 raise ConfigError(f"another task runs source {self.name}; run it in one task only")
-            if self._stopping:
+            if self._stop.is_set():
                 return
             await asyncio.sleep(0.01)
         async with self._turn:
+            if not own:
+                self._stopped = False
             try:
                 async with contextlib.aclosing(self._loop(until_closed)) as verdicts:
                     async for verdict in verdicts:
@@ -232,19 +245,22 @@ class AsyncSource:
                     await self._sent()
             finally:
                 if not own:
-                    self._stopping = False
+                    self._stop.clear()
 
     async def step(self) -> float:
         """Run one step, and wait until ``send`` has returned; see :meth:`Source.step`."""
+        await self._check_may_wait("step")
         if self._pumped():
             raise ConfigError(f"source {self.name} runs in its own task; call stop() before step()")
         async with self._turn:
+            self._stopped = False
             wait = await self._step()
             await self._sent()
             return wait
 
     async def join(self, timeout: float | None = None) -> bool:
         """Wait until every record is closed; see :meth:`Source.join`."""
+        await self._check_may_wait("join")
         return await self._wait_until(lambda: not self.pending, timeout)
 
     async def __aenter__(self) -> "AsyncSource":
@@ -255,7 +271,7 @@ class AsyncSource:
 
     async def _loop(self, until_closed: bool) -> AsyncGenerator[Verdict, None]:
         idle, away = 0.0, 0
-        while not self._stopping:
+        while not self._stop.is_set():
             self._wake.clear()
             try:
                 steps = _Steps(self)
@@ -265,9 +281,9 @@ class AsyncSource:
                 wait = steps.wait
             except AckerError as error:
                 away += 1
-                wait = min(0.1 * 2 ** min(away, 6), 5.0)
+                wait = self._flows.pause_after(away)
                 log.warning("source %s (next attempt in %.1f s): %s", self.name, wait, error)
-                await self._sleep(wait)
+                await _within(wait, self._stop)  # a new record does not end this pause
                 continue
             if until_closed and not self.pending:
                 return
@@ -276,12 +292,10 @@ class AsyncSource:
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep for ``seconds`` or until woken; other tasks run in any case."""
-        if not seconds or self._stopping:
+        if not seconds or self._stop.is_set():
             await asyncio.sleep(0)
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
+        await _within(seconds, self._wake)
 
     def _send(self, step: Send) -> None:
         """Call ``send`` in one task per record, so that a slow call delays no other record."""
@@ -334,7 +348,7 @@ class AsyncSource:
                 # Catch everything: without its task the source would wait for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.name)
                 await asyncio.sleep(1.0)
-                if self._stopping or self._pump is not task:
+                if self._stop.is_set() or self._pump is not task:
                     return  # also if the callback itself called stop()
 
     async def _close(self, tree: OpenTree, why: str | None = None) -> None:
@@ -349,11 +363,27 @@ class AsyncSource:
 
     def _called_back(self) -> bool:
         """Return whether the caller is a callback: no record could be closed while it waits."""
-        if _sending.get() in self._sending:
-            return True
-        if self._steps is None:
-            return False
-        return _calling.get() is self._steps or self._stepper is asyncio.current_task()
+        return self._in_callback() or (
+            self._steps is not None and self._stepper is asyncio.current_task()
+        )
+
+    def _in_callback(self) -> bool:
+        in_step = self._steps is not None and _calling.get() is self._steps
+        return in_step or _sending.get() in self._sending
+
+    async def _check_may_wait(self, method: str) -> None:
+        rounds = 10
+        while self._called_back():
+            # The loop closes the generator of a consumer that has left verdicts() in a few rounds.
+            if self._in_callback() or not rounds:
+                raise waits_for_itself(self.name, method)
+            rounds -= 1
+            await asyncio.sleep(0)
+
+    def _has_room(self) -> bool:
+        if self._stopped:
+            raise was_stopped(self.name)
+        return self.pending < self._settings.max_pending
 
     async def _wait_for_room(self, timeout: float | None) -> None:
         most = self._settings.max_pending
@@ -362,7 +392,7 @@ class AsyncSource:
         # A task that finds room continues at once, before any other task runs: so no more records
         # are added than there is room for.
         steps = self._settings.calls_back
-        if not await self._wait_until(lambda: self.pending < most, timeout, steps):
+        if not await self._wait_until(self._has_room, timeout, steps):
             raise BufferFullError(
                 f"{self.pending} records of {self.name} are open, and max_pending is {most}; wait "
                 "longer, or make sure that verdicts are read: use start(), verdicts() or callbacks"
@@ -392,6 +422,13 @@ class AsyncSource:
     def _signal(self) -> None:
         self._closed_some.set()
         self._closed_some = asyncio.Event()
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Wait for an event, at most for ``seconds``."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class _Steps:

@@ -37,6 +37,7 @@ continues where it ended:
 import logging
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -150,6 +151,11 @@ class SourceFlows:
     def fresh(self) -> "SourceFlows":
         """Return the flows of the same source without records."""
         return SourceFlows(self._flows, self.name, self.settings)
+
+    @staticmethod
+    def pause_after(failures: int) -> float:
+        """Return the seconds to wait after this number of failed steps in a row."""
+        return min(0.1 * 2.0 ** min(failures, 6), 5.0)
 
     @property
     def begun(self) -> bool:
@@ -527,3 +533,34 @@ class SourceFlows:
         self._resume_at = time.monotonic() + wait
         if self._paused == 1:
             log.warning("source %s has paused emitting: %s", self.name, why)
+
+
+def waits_for_itself(name: str, method: str) -> AckerError:
+    """Return the error of a callback that waits for the end of the step that calls it."""
+    return AckerError(
+        f"{method}() inside a callback of source {name} would wait for itself: the step that calls "
+        "the callback ends after it; return from the callback first (or leave the loop over "
+        "verdicts())"
+    )
+
+
+def was_stopped(name: str) -> ClosedError:
+    """Return the error of an ``emit`` to a source that was stopped."""
+    return ClosedError(
+        f"source {name} was stopped: call start(), run() or step() before it takes more records"
+    )
+
+
+def report_when_forgotten(source: object, flows: SourceFlows) -> "weakref.finalize[..., object]":
+    """Log a warning when a source is deleted, or the program ends, with records in its inbox."""
+    # It must hold neither the source nor its callbacks, which may hold the source.
+    return weakref.finalize(source, _report_forgotten, flows.name, flows.inbox)
+
+
+def _report_forgotten(name: str, inbox: "deque[tuple[Record, int | None]]") -> None:
+    if inbox:
+        log.warning(
+            "%d records were emitted and not tracked, because nothing ran source %s after that: "
+            "use a with block, or call start(), run() or step(); join() waits for their verdicts",
+            len(inbox), name,
+        )  # fmt: skip

@@ -8,9 +8,19 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from acker_redis.batching.batch import Batch
-from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
+from acker_redis.errors import (
+    AckerError,
+    BufferFullError,
+    ConfigError,
+    RejectedError,
+)
 from acker_redis.flows.forks import begins_in_children
-from acker_redis.flows.source import SourceFlows
+from acker_redis.flows.source import (
+    SourceFlows,
+    report_when_forgotten,
+    waits_for_itself,
+    was_stopped,
+)
 from acker_redis.flows.steps import Flow, Hand
 from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.texts import words
@@ -131,6 +141,7 @@ class Source:
         )  # fmt: skip
         self._settings = settings
         self._flows = SourceFlows(acker.flows, name, settings)
+        self._forgotten = report_when_forgotten(self, self._flows)
         self.begin()
         begins_in_children(self)
 
@@ -140,6 +151,8 @@ class Source:
         A forked child calls this, because the records are the parent's.
         """
         self._flows = self._flows.fresh()
+        self._forgotten.detach()
+        self._forgotten = report_when_forgotten(self, self._flows)
         self._admission = threading.Lock()
         """Held while a thread checks for room and adds a record."""
         self._changed = threading.Condition()
@@ -147,6 +160,8 @@ class Source:
         self._wake = threading.Event()
         """Set when there is something to emit."""
         self._stop = threading.Event()
+        self._stopped = False
+        """Whether its thread was stopped, and nothing has run it since."""
         self._turn = threading.Lock()
         """Held by the thread that runs a step."""
         self._pump: threading.Thread | None = None
@@ -190,6 +205,7 @@ class Source:
 
         Raises:
             BufferFullError: There was no room in time.
+            ClosedError: The source was stopped, and nothing has run it since.
             InvalidBatchError: ``source_id`` or ``edges`` is invalid.
             ConfigError: The source has no ``send``.
 
@@ -224,6 +240,7 @@ class Source:
         Raises:
             RejectedError: Too much is pending: nothing was emitted. The record is replayed, too.
             BufferFullError: There was no room in time.
+            ClosedError: The source was stopped, and nothing has run it since.
             AckerError: As :meth:`Acker.apply`. The source does not know this record then.
 
         Examples:
@@ -301,19 +318,25 @@ class Source:
             raise
         groups.leave(block, seal=True)
         self._wake.set()
-        if self._pumping != threading.get_ident():  # a callback would wait for its own step
+        if not self._called_back():  # a callback would wait for its own step
             self._wait_until(block.check_sealed, None, steps=self._settings.calls_back)
 
     def start(self) -> "Source":
         """Start a thread that runs steps until :meth:`stop`; return the source."""
         if not self._pumped():
             self._stop.clear()
+            self._stopped = False
             self._pump = threading.Thread(target=self._run_thread, name="acker-source", daemon=True)
             self._pump.start()
         return self
 
     def stop(self) -> None:
-        """Finish the current step and stop. Open records stay pending: see the class."""
+        """Finish the current step and stop. Open records stay pending: see the class.
+
+        After that :meth:`emit` and :meth:`track` raise ClosedError, also calls that wait for room,
+        until the source is run again.
+        """
+        self._stopped = self._stopped or self._pump is not None
         self._stop.set()
         self._wake.set()
         with self._changed:
@@ -370,6 +393,8 @@ class Source:
             if self._stop.is_set():
                 return
         try:
+            if not own:
+                self._stopped = False
             yield from self._loop(until_closed)
         finally:
             if not own:
@@ -381,15 +406,18 @@ class Source:
 
         Raises:
             ConfigError: The source has its own thread.
-            AckerError: Such as RedisUnavailableError; the next step continues.
+            AckerError: Such as RedisUnavailableError; the next step continues. Or a callback calls
+                this method: its step would wait for itself.
             Exception: What a callback raises; the next step continues.
 
         """
+        self._check_may_wait("step")
         if self._pumped():
             raise ConfigError(
                 f"source {self.name} runs in its own thread; call stop() before step()"
             )
         with self._turn:
+            self._stopped = False
             return self._step()
 
     def join(self, timeout: float | None = None) -> bool:
@@ -397,7 +425,12 @@ class Source:
 
         If no thread runs the source, this call runs the steps. ``on_group`` may still run then, or
         be called by a later step.
+
+        Raises:
+            AckerError: A callback calls this method: no record is closed while the callback waits.
+
         """
+        self._check_may_wait("join")
         return self._wait_until(lambda: not self.pending, timeout)
 
     def __enter__(self) -> "Source":
@@ -414,7 +447,7 @@ class Source:
                 wait = yield from self._steps(self._flows.step())
             except AckerError as error:
                 away += 1
-                wait = min(0.1 * 2 ** min(away, 6), 5.0)
+                wait = self._flows.pause_after(away)
                 log.warning("source %s (next attempt in %.1f s): %s", self.name, wait, error)
                 self._stop.wait(wait)
                 continue
@@ -474,6 +507,14 @@ class Source:
         """Return whether the source has its own thread."""
         return self._pump is not None and self._pump.is_alive()
 
+    def _called_back(self) -> bool:
+        """Return whether the caller is a callback: no record could be closed while it waits."""
+        return self._pumping == threading.get_ident()
+
+    def _check_may_wait(self, method: str) -> None:
+        if self._called_back():
+            raise waits_for_itself(self.name, method)
+
     def _admit(self, record: Record, anchor: int | None, timeout: float | None) -> None:
         if self._admitted(record, anchor):
             return
@@ -498,8 +539,10 @@ class Source:
         No record could be closed while a callback waits.
         """
         with self._admission:
-            room = self._flows.live() < self._settings.max_pending
-            if room or self._pumping == threading.get_ident():
+            called_back = self._called_back()
+            if self._stopped and not called_back:
+                raise was_stopped(self.name)
+            if called_back or self._flows.live() < self._settings.max_pending:
                 self._flows.inbox.append((record, anchor))
                 return True
             return False

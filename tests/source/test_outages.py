@@ -413,3 +413,27 @@ def test_every_record_is_processed_although_redis_is_emptied(
     acked = {word for word in called.take() if word.startswith("ack ")}
     assert acked == {f"ack record-{number}" for number in range(30)}
     assert source.pending == 0
+
+
+def test_emits_during_an_outage_do_not_end_the_pause(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, proxy: Proxy
+) -> None:
+    """Otherwise a source that emits all the time would try all the time."""
+    source = make_source(acker, bolts.send, url=proxy.url, retry_for=0)
+    proxy.close()
+    step, steps, pauses = source._flows.step, list[int](), list[int]()
+
+    def counted() -> Any:
+        steps.append(1)
+        return step()
+
+    def long_pause(failures: int) -> float:
+        pauses.append(failures)
+        return 3600.0
+
+    source._flows.step, source._flows.pause_after = counted, long_pause
+    with source:
+        wait_until(lambda: pauses, "the first failure")
+        for number in range(50):
+            source.emit(f"record-{number}")
+    assert (len(steps), pauses) == (1, [1])

@@ -5,15 +5,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from acker_redis import Acker, Source
-from acker_redis.errors import BufferFullError, ConfigError
+from acker_redis.errors import BufferFullError, ClosedError, ConfigError
 from acker_redis.trees.pending import Record
 from tests.source.bolts import Bolts, CallbackLog
-from tests.source.conftest import MakeSource
+from tests.source.conftest import AnySource, MakeSource
 from tests.waiting import LIMIT, wait_until
 
 
@@ -246,13 +247,20 @@ def test_run_works_after_stop(
     source = make_source(acker, bolts.send_and_ack)
     with source:
         pass
-    source.emit("a")
     (runner,) = in_threads(1, lambda _: source.run())
+    wait_until(lambda: emits(source, "a"), "a source that runs again")
     wait_until(lambda: called.words == ["ack a"], "the ack")
     assert runner.is_alive()
     source.stop()
     runner.join(LIMIT)
     assert not runner.is_alive()
+
+
+def emits(source: AnySource, name: str) -> bool:
+    with suppress(ClosedError):
+        source.emit(name)
+        return True
+    return False
 
 
 def test_callback_can_stop_the_source(

@@ -12,7 +12,7 @@ from acker_redis.kinds import NUMPY_IS_MISSING, check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
-from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Processing, emit_from
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class AsyncBolt:
         self._acker = acker if isinstance(acker, AsyncAcker) and not ids else None
         self._given = ids or PLAIN
 
-    def process(self, *inputs: str | MessageId) -> "AsyncHandle":
+    def process(self, *inputs: AnyId) -> "AsyncHandle":
         """Begin to process a message, or several together; return a handle for ``async with``.
 
         See :meth:`acker_redis.sync.bolt.Bolt.process`.
 
         Args:
-            *inputs: The ids of the messages, as text or :class:`MessageId`.
+            *inputs: The ids of the messages, as text, bytes or :class:`MessageId`.
 
         Raises:
             InvalidBatchError: An input is no message id, or a message is given twice.
@@ -164,7 +164,7 @@ class AsyncHandle:
 
     def emit(
         self,
-        inputs: str | MessageId | Iterable[str | MessageId] | None = None,
+        inputs: AnyId | Iterable[AnyId] | None = None,
         *,
         key: str | None = None,
         edge: str = "",

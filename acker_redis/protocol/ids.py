@@ -150,8 +150,8 @@ def format_tuple(anchor: int, tuple_id: int) -> str:
     return f"{check_anchor(anchor)}:{check_tuple_id(tuple_id)}"
 
 
-def parse_tuple(text: str) -> tuple[int, int]:
-    """Return anchor and tuple id from their text form.
+def parse_tuple(text: str | bytes) -> tuple[int, int]:
+    """Return anchor and tuple id from their text form, or from its bytes.
 
     Raises:
         InvalidBatchError: The text is malformed, or a number is out of range.
@@ -161,6 +161,8 @@ def parse_tuple(text: str) -> tuple[int, int]:
         (7, 40)
 
     """
+    if isinstance(text, bytes):
+        text = text.decode("latin-1")
     if not _TEXT.fullmatch(text):
         raise InvalidBatchError(f"an anchored tuple is <anchor>:<tuple>, not {text[:50]!r}")
     anchor, _, tuple_id = text.partition(":")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.spark.functions import anchors_of
-from acker_redis.trees.message_id import HEADER
+from acker_redis.trees.message_id import HEADER, MAX_ANCHORS, MAX_TEXT
 
 _TYPE = "array<struct<key:string,value:binary>>"
 _PAIR = r"^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$"
@@ -49,7 +49,8 @@ def from_headers(headers: str | Column = "headers") -> Column:
 
     The column is an ARRAY of (anchor, tuple), as the acker reads it. The name of the header may be
     in upper or lower case, and a header that occurs several times is one list. When Spark evaluates
-    the column, a header ``acker-tuple`` that is no message id is an error.
+    the column, a header ``acker-tuple`` that is no message id is an error, also one of more than
+    64 Ki characters or of more than 1638 trees.
 
     Args:
         headers: The column of headers, which Kafka's source has with the option
@@ -62,11 +63,16 @@ def from_headers(headers: str | Column = "headers") -> Column:
     """
     ours = F.filter(_column(headers), _is_ours)
     texts = F.transform(ours, lambda each: F.coalesce(each["value"].cast("string"), F.lit("null")))
-    pairs = F.filter(F.split(F.array_join(texts, ","), ","), lambda each: ~each.rlike(r"^[ \t]*$"))
+    whole = F.array_join(texts, ",")
+    too_long = _error(f"the header acker-tuple has at most {MAX_TEXT} characters")
+    text = F.when(F.length(whole) > MAX_TEXT, too_long).otherwise(whole)
+    pairs = F.filter(F.split(text, ","), lambda each: ~each.rlike(r"^[ \t]*$"))
     ids = F.transform(pairs, _pair)
     once = F.size(F.array_distinct(ids["anchor"])) == F.size(ids)
-    wrong = _error("an anchor occurs twice in one message id: ", F.array_join(pairs, ","))
-    return F.when(F.size(pairs) > 0, F.when(once, ids).otherwise(wrong)).alias("anchors")
+    wrong = _error("an anchor occurs twice in one message id: ", text)
+    too_many = _error(f"a message belongs to at most {MAX_ANCHORS} trees")
+    found = F.when(F.size(pairs) > MAX_ANCHORS, too_many).when(once, ids).otherwise(wrong)
+    return F.when(F.size(pairs) > 0, found).alias("anchors")
 
 
 def _is_ours(header: Column) -> Column:
@@ -91,7 +97,8 @@ def _pair(text: Column) -> Column:
 
 
 def _error(words: str, value: Column | None = None) -> Column:
-    return F.raise_error(F.lit(words) if value is None else F.concat(F.lit(words), value))
+    said = F.lit(words) if value is None else F.concat(F.lit(words), value.substr(1, 50))
+    return F.raise_error(said)
 
 
 def _column(column: str | Column) -> Column:

@@ -22,7 +22,7 @@ from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.sync.bolt_batch import BatchHandle
 from acker_redis.sync.client import Acker
-from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Ids, Processing, emit_from
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ class Bolt:
         acker = getattr(sink, "acker", None)
         self._ids: Ids = ids or (acker.fresh_ids if isinstance(acker, Acker) else PLAIN)
 
-    def process(self, *inputs: str | MessageId) -> "Handle":
+    def process(self, *inputs: AnyId) -> "Handle":
         """Begin to process a message, or several messages together; return a handle for ``with``.
 
         An unanchored message (its id is the empty text) sends no rows.
 
         Args:
-            *inputs: The ids of the messages, as text or :class:`MessageId`; see
+            *inputs: The ids of the messages, as text, bytes or :class:`MessageId`; see
                 :meth:`MessageId.from_headers`.
 
         Raises:
@@ -190,7 +190,7 @@ class Handle:
 
     def emit(
         self,
-        inputs: str | MessageId | Iterable[str | MessageId] | None = None,
+        inputs: AnyId | Iterable[AnyId] | None = None,
         *,
         key: str | None = None,
         edge: str = "",

@@ -78,21 +78,22 @@ class MessageId(Mapping[int, int]):
         return self
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str | bytes) -> Self:
         """Return the message id of a text form; blanks around a pair are ignored, as in a header.
+
+        Args:
+            text: The text, or its bytes, which Redis, Kafka and ASGI return.
 
         Raises:
             InvalidBatchError: The text is malformed, or longer than 64 Ki characters.
 
         Examples:
-            >>> dict(MessageId.parse("7:40"))
-            {7: 40}
+            >>> dict(MessageId.parse("7:40")), dict(MessageId.parse(b"7:40"))
+            ({7: 40}, {7: 40})
 
         """
-        if len(text) > MAX_TEXT:
-            raise InvalidBatchError(
-                f"the text of a message id has at most {MAX_TEXT} characters, not {len(text)}"
-            )
+        text = _text(text, "a message id is")
+        _check_length(len(text))
         text = text.strip(_BLANK)
         if not text:
             return cls.trusted({})
@@ -102,11 +103,11 @@ class MessageId(Mapping[int, int]):
         return cls.trusted(_distinct(parse_tuple(p.strip(_BLANK)) for p in text.split(",")))
 
     @classmethod
-    def of(cls, given: "str | MessageId") -> "MessageId":
-        """Return a message id that was given as a MessageId or as its text.
+    def of(cls, given: "AnyId") -> "MessageId":
+        """Return a message id that was given as a MessageId, or as its text or bytes.
 
         Raises:
-            InvalidBatchError: The value is neither, or the text is malformed.
+            InvalidBatchError: The value is none of them, or the text is malformed.
 
         Examples:
             >>> MessageId.of("7:40") == MessageId.of(MessageId({7: 40}))
@@ -115,10 +116,11 @@ class MessageId(Mapping[int, int]):
         """
         if isinstance(given, MessageId):
             return given
-        if isinstance(given, str):
+        if isinstance(given, str | bytes | bytearray | memoryview):
             return cls.parse(given)
         raise InvalidBatchError(
-            f"a message id is text or a MessageId, not {given!r}; for an unanchored message, ''"
+            f"a message id is text, bytes or a MessageId, not {given!r}; "
+            "for an unanchored message, ''"
         )
 
     @classmethod
@@ -135,7 +137,7 @@ class MessageId(Mapping[int, int]):
                 accepted too, because some Kafka clients use it for no headers.
 
         Raises:
-            InvalidBatchError: The header is no message id.
+            InvalidBatchError: The header is no message id, or longer than 64 Ki characters.
 
         Examples:
             >>> MessageId.from_headers([(b"Acker-Tuple", b"3:41"), (b"acker-tuple", b"7:40")])
@@ -149,11 +151,13 @@ class MessageId(Mapping[int, int]):
         pairs: Any = headers or ()
         if hasattr(pairs, "items"):
             pairs = pairs.items()
+        names = "names and values of headers are"
         found = [
-            _text(value)
+            _text(value, names)
             for name, value in pairs
-            if len(name) == len(HEADER) and _text(name).lower() == HEADER
+            if len(name) == len(HEADER) and _text(name, names).lower() == HEADER
         ]
+        _check_length(sum(map(len, found)) + len(found) - 1)  # before they are taken apart
         if len(found) > 1 or (found and "," in found[0]):
             # An empty element of a list means nothing (RFC 9110, 5.6.1).
             found = [",".join(e for text in found for e in text.split(",") if e.strip(_BLANK))]
@@ -217,10 +221,21 @@ def _distinct(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
     return check_size(ids)
 
 
-def _text(part: object) -> str:
-    """Return name or value of a header as text, by latin-1 as in HTTP, so that any bytes decode."""
-    if isinstance(part, bytes | bytearray | memoryview):  # bytearray: PySpark's binary columns
-        return bytes(part).decode("latin-1")
+AnyId = str | bytes | MessageId
+"""A message id, or its text."""
+
+
+def _check_length(size: int) -> None:
+    if size > MAX_TEXT:
+        raise InvalidBatchError(
+            f"the text of a message id has at most {MAX_TEXT} characters, not {size}"
+        )
+
+
+def _text(part: object, what: str) -> str:
+    """Return text or bytes as text, by latin-1 as in HTTP, so that any bytes decode."""
     if isinstance(part, str):
         return part
-    raise InvalidBatchError(f"names and values of headers are text or bytes, not {part!r}")
+    if isinstance(part, bytes | bytearray | memoryview):  # bytearray: PySpark's binary columns
+        return bytes(part).decode("latin-1")
+    raise InvalidBatchError(f"{what} text or bytes, not {part!r}")

@@ -43,7 +43,7 @@ from acker_redis.protocol.id_maker import draw as draw_ids
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, clipped, words
-from acker_redis.trees.message_id import MessageId, check_size
+from acker_redis.trees.message_id import AnyId, MessageId, check_size
 
 DRAWN = 8
 """Number of ids that are drawn at once for the children of a message."""
@@ -127,7 +127,7 @@ class Processing:
     row. Thread-safe.
 
     Args:
-        *inputs: The ids of the messages, as MessageId or text.
+        *inputs: The ids of the messages, as MessageId, text or bytes.
         ids: Makes the ids of the children; in a namespace with edges, and for ``key=``,
             ``acker.ids``. A function that returns it is called when the first id is needed.
 
@@ -148,7 +148,7 @@ class Processing:
         "inputs",
     )  # fmt: skip
 
-    def __init__(self, *inputs: str | MessageId, ids: Ids = PLAIN) -> None:
+    def __init__(self, *inputs: AnyId, ids: Ids = PLAIN) -> None:
         if len(inputs) == 1:
             self.inputs: tuple[MessageId, ...] = (MessageId.of(inputs[0]),)
         else:
@@ -179,7 +179,7 @@ class Processing:
 
     def emit(
         self,
-        inputs: str | MessageId | Iterable[str | MessageId] | None = None,
+        inputs: AnyId | Iterable[AnyId] | None = None,
         *,
         key: str | None = None,
         edge: str = "",
@@ -326,10 +326,10 @@ class Processing:
                 deltas[anchor] = deltas.get(anchor, 0) ^ own
         return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
 
-    def _chosen(self, inputs: str | MessageId | Iterable[str | MessageId]) -> list[int]:
+    def _chosen(self, inputs: AnyId | Iterable[AnyId]) -> list[int]:
         """Return the positions of the given inputs."""
         # Iterating a text would give its characters; iterating an id, its anchors.
-        several = (inputs,) if isinstance(inputs, str | MessageId) else inputs
+        several = (inputs,) if isinstance(inputs, str | bytes | MessageId) else inputs
         chosen = [MessageId.of(given) for given in several]
         _check_distinct(chosen)
         if self._places is None:

@@ -17,10 +17,10 @@ from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.protocol.texts import clipped, words
-from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Ids, child_edge
 
-Given = str | bytes | MessageId | None
+Given = AnyId | None
 _DIGITS = b"0123456789"
 
 
@@ -302,8 +302,6 @@ def _fast(given: list[Given]) -> tuple[Ints, Ints] | None:
 
 def _message(at: int, given: Given) -> MessageId:
     try:
-        if isinstance(given, bytes):
-            given = given.decode("latin-1")
         return MessageId.of("" if given is None else given)
     except InvalidBatchError as error:
         raise InvalidBatchError(f"message {at} of the batch: {error}") from None

@@ -128,9 +128,18 @@ export function checkLabel(label) {
   return data;
 }
 
+/** Return an error as text; of an AggregateError, the first three errors in it. */
+function said(words) {
+  if (words instanceof AggregateError && words.errors.length) {
+    const [all, first] = [words.errors.length, words.errors.slice(0, 3).map(said)];
+    return (all > 3 ? [...first, `and ${all - 3} more`] : first).join('; ');
+  }
+  return String(words instanceof Error ? `${words.name}: ${words.message}` : words);
+}
+
 /** Return an error or text as a why: cut to 255 bytes, with control characters replaced. */
 export function clip(words) {
-  const text = String(words instanceof Error ? `${words.name}: ${words.message}` : words)
+  const text = said(words)
     .toWellFormed()
     // eslint-disable-next-line no-control-regex
     .replace(/[\x00-\x1f\x7f]/g, ' ');

@@ -3,7 +3,7 @@
 import copy
 import doctest
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.message import Message
 from typing import Any
 
@@ -15,6 +15,7 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, block_anchor, parse_tuple
 from acker_redis.trees import message_id
 from acker_redis.trees.message_id import MAX_ANCHORS, MAX_TEXT, MessageId
+from acker_redis.trees.processing import Processing
 
 ANCHORS = st.integers(1, ANCHOR_MAX) | st.builds(
     block_anchor, st.integers(0, 2**50 - 1), st.integers(0, 4094)
@@ -110,6 +111,19 @@ def test_malformed_text_is_refused(text: str) -> None:
         MessageId.parse(text)
     with pytest.raises(InvalidBatchError):
         MessageId.of(text)
+    with pytest.raises(InvalidBatchError):
+        MessageId.of(text.encode())
+
+
+@pytest.mark.parametrize("kind", [str.encode, lambda text: bytearray(text.encode())])
+def test_bytes_are_taken_as_text(kind: Callable[[str], Any]) -> None:
+    """As redis-py, Kafka and ASGI return them."""
+    both = MessageId({7: 40, 8: 41})
+    assert MessageId.parse(kind("7:40, 8:41")) == MessageId.of(kind("8:41,7:40")) == both
+    assert MessageId.parse(kind("")) == MessageId()
+    assert parse_tuple(b"7:40") == (7, 40)
+    join = Processing(b"7:40", b"8:41")
+    assert set(join.emit(b"8:41")) == set(join.emit([b"8:41"])) == {8}
 
 
 @given(st.text(max_size=50) | st.text("0123456789:, \t", max_size=50))
@@ -130,7 +144,7 @@ def test_invalid_ids_are_refused(ids: Any) -> None:
         MessageId(ids)
 
 
-@pytest.mark.parametrize("given", [None, b"7:40", 7, {7: 40}])
+@pytest.mark.parametrize("given", [None, 7, {7: 40}, [b"7:40"]])
 def test_values_that_are_no_message_id_are_refused(given: Any) -> None:
     with pytest.raises(InvalidBatchError):
         MessageId.of(given)
@@ -188,6 +202,29 @@ def test_repeated_headers_of_http_client_are_joined() -> None:
 )
 def test_message_without_the_header_is_unanchored(headers: Any) -> None:
     assert MessageId.from_headers(headers) == MessageId()
+
+
+class Whole(str):
+    """A text that must not be taken apart."""
+
+    __slots__ = ()
+
+    def split(self, *_: Any) -> Any:
+        pytest.fail("it is longer than any message id")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [Whole("," * (MAX_TEXT + 1))],
+        [Whole("," * 1000)] * 66,
+        [b"," * 2**24],
+        [""] * (MAX_TEXT + 2),
+    ],
+)
+def test_header_that_is_too_long_is_refused_before_it_is_taken_apart(values: list[Any]) -> None:
+    with pytest.raises(InvalidBatchError, match="at most 65536 characters"):
+        MessageId.from_headers([("acker-tuple", each) for each in values])
 
 
 @pytest.mark.parametrize(

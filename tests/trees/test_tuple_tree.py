@@ -786,6 +786,14 @@ class Broken(Exception):
         (ValueError("x" * 10**6), "ValueError: " + "x" * 243),
         (ValueError("é" * 300), "ValueError: " + "é" * 121),
         (Broken(), "Broken"),
+        (
+            BaseExceptionGroup("a", [ExceptionGroup("b", [ValueError("c")]), KeyboardInterrupt()]),
+            "ValueError: c; KeyboardInterrupt",
+        ),
+        (
+            ExceptionGroup("a", [ValueError(n) for n in range(5)]),
+            "ValueError: 0; ValueError: 1; ValueError: 2; and 2 more",
+        ),
     ],
 )
 def test_words(error: BaseException, expected: str) -> None:

@@ -163,6 +163,15 @@ test('the text of an error is cut to the maximum size of a why', async () => {
   assert.ok(Buffer.byteLength(why) <= 255);
 });
 
+test('the reason of an AggregateError has the first errors in it', async () => {
+  const acker = new Acker(client, namespace);
+  const { ids } = await acker.track({ task: 'several', sourceId: 's' });
+  const failed = await Promise.any([1, 2, 3, 4].map((n) => Promise.reject(new RangeError(n)))).catch((error) => error);
+  await (await acker.process(ids[0])).fail(new AggregateError([failed, new TypeError('x')]));
+  const [{ why }] = await all(acker.outcomes('several'));
+  assert.equal(why, 'RangeError: 1; RangeError: 2; RangeError: 3; and 1 more; TypeError: x');
+});
+
 test('errors of rows that are not awaited are reported by flush and onGivenUp', async () => {
   const reported = [];
   const acker = new Acker(client, 'never-created', { onGivenUp: (error, anchors) => reported.push([error.code, anchors]) });

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from acker_redis.errors import AckerError, ConfigError
+from acker_redis.errors import AckerError
 from acker_redis.flows.steps import (
     Ask,
     AskAll,
@@ -24,6 +24,7 @@ from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.transport.arguments import KEYS, as_text
+from acker_redis.transport.clients import check_client
 from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
 
 T = TypeVar("T")
@@ -33,13 +34,7 @@ class AsyncConnection:
     """Runs calls and flows in one event loop."""
 
     def __init__(self, client: Any) -> None:
-        if not hasattr(client, "get_encoder"):
-            raise ConfigError(
-                f"the client must be one of redis-py, not {type(client).__name__}; "
-                "for a URL use from_url()"
-            )
-        if client.get_encoder().decode_responses:
-            raise ConfigError("the client must return bytes: create it with decode_responses=False")
+        check_client(client)
         self.client = client
         self.functions = functions.are_used(client)
         self._whole: set[asyncio.Task[Any]] = set()

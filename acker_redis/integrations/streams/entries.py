@@ -9,6 +9,7 @@ import redis
 
 from acker_redis.errors import ConfigError
 from acker_redis.sync.connection import reconnect
+from acker_redis.transport.clients import check_reads_masters
 from acker_redis.transport.errors import is_demoted
 from acker_redis.trees.message_id import HEADER, MessageId
 
@@ -21,11 +22,12 @@ AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError
 
 
 def check_client(client: Any, who: str) -> None:
-    """Raise ConfigError unless the client is a blocking one of redis-py."""
+    """Raise ConfigError unless the client is a blocking one of redis-py that reads from masters."""
     run = getattr(client, "execute_command", None)
     if not hasattr(client, "get_encoder") or inspect.iscoroutinefunction(run):
         kind = f"{type(client).__module__}.{type(client).__name__}"
         raise ConfigError(f"{who} takes a blocking client of redis-py, not {kind}")
+    check_reads_masters(client)  # an entry that a replica lacks would count as deleted
 
 
 @contextmanager

@@ -113,10 +113,9 @@ def _shard(shard: ShardStatus) -> dict[str, Any]:
 
 
 def _tree(tree: TreeState, config: AckerConfig) -> dict[str, Any]:
-    """Return a tree without the slots of its block, which may be thousands."""
+    """Return a tree without the slots of its block, which may be thousands, and without ids."""
     return {
         "anchor": str(tree.anchor),
-        "checksum": f"{tree.checksum:016x}",
         "edges": list(tree.open_edges(config.edges)),
         "source": tree.source,
         "source_id": tree.source_id,

@@ -24,7 +24,7 @@ def message(count: int, why: str = "", **more: Any) -> bytes:
 
 
 def told(gathering: Gathering) -> Any:
-    return json.loads(gathering.data())
+    return json.loads(gathering.data(ids=True))
 
 
 def test_acks_do_not_hide_nacks() -> None:

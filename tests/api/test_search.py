@@ -1,6 +1,7 @@
 """Search: pending trees, untaken verdicts, and verdicts that passed, in bounded requests."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.sync.client import Acker
-from tests.api.service import HOST, asked, get, is_problem
+from tests.api.service import HOST, TOKEN, asked, bearer, get, is_problem
 from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
@@ -62,8 +63,9 @@ def search(server: EmbeddedRedis, acker: Acker, text: str) -> dict[str, Any]:
 def test_text_may_be_an_anchor_or_a_message_id(
     text: str, anchor: int | None, message: int | None
 ) -> None:
-    sought = Sought.parse(text)
+    sought = Sought.parse(text, ids=True)
     assert (sought.text, sought.anchor, sought.message) == (text.strip(), anchor, message)
+    assert Sought.parse(text, ids=False) == replace(sought, message=None)
 
 
 def test_pending_trees_are_found_by_prefix_anchor_and_message_id(
@@ -235,3 +237,31 @@ def test_verdict_that_was_taken_is_found_while_a_client_listens(
         assert names(body["recent"]) == ["order-2"]
 
     asyncio.run(run())
+
+
+def test_search_of_a_viewer_does_not_depend_on_digits_of_ids(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by its matches nor by how far one answer reads, which would tell digit by digit."""
+    monkeypatch.setattr("acker_api.reading.verdicts.MAX_LOOKED", 2)
+    acker = make_any_acker()
+    missing = 0x4ABC4ABC4ABC4ABC
+    track_block(acker, 815, [missing + k for k in range(4)], "page")
+    for anchor in range(1, 5):
+        track(acker, anchor, missing + anchor, f"order-{anchor}")
+    tick(acker, 3)
+    texts = ["4abc", "0x4abc", "4abc4abc4abc4abd", str(missing + 1), f"7:{missing + 1}"]
+    others = ["4abd", "0x4abd", "4abd4abc4abc4abc", str(missing + 9), f"7:{missing + 9}"]
+    viewer = f'tokens = [{{name = "v", role = "viewer", token = "{TOKEN}"}}]'
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        client.headers.update(bearer(TOKEN))
+        for text, other in zip(texts, others, strict=True):
+            assert await walked(client, acker, q=text) == await walked(client, acker, q=other), text
+        # A source id is found all the same, also in a row that is not parsed.
+        found = [each["verdicts"] for each in await walked(client, acker, q="order-3")]
+        assert [(each["anchor"], each["residual"]) for page in found for each in page] == [
+            ("3", None)
+        ]
+
+    asked(any_server.url, talk, tokens=viewer)

@@ -25,7 +25,7 @@ class Role(StrEnum):
     METRICS = "metrics"
     """Reads ``/metrics``, which names all namespaces."""
     VIEWER = "viewer"
-    """Reads everything of its namespaces."""
+    """Reads everything of its namespaces but ids: see :meth:`Who.sees_ids`."""
     OPERATOR = "operator"
     """Fails and touches trees, forces ticks, and changes settings of a namespace."""
     ADMIN = "admin"
@@ -64,6 +64,15 @@ class Who:
             namespace.startswith(each[:-1]) if each.endswith("*") else namespace == each
             for each in self.namespaces
         )
+
+    def sees_ids(self, namespace: str) -> bool:
+        """Return whether the caller may see ids of messages, and XORs of them.
+
+        A checksum is the XOR of all outstanding ids: one row, or one request to a service that
+        believes the header ``acker-tuple``, completes the tree. So it takes the role that may end
+        trees.
+        """
+        return self.may(Role.OPERATOR, namespace)
 
     def may(self, role: Role, namespace: str | None = None) -> bool:
         """Return whether the caller has a role, in a namespace or, if None, at all."""

@@ -31,9 +31,9 @@ class Board:
         self.shown[kind] = self.shown.get(kind, (0, shown))[0] + 1, shown
         self.wake()
 
-    def tell(self, event: str, data: str) -> None:
-        """Add an event to the ring."""
-        self.ring.append(event, data)
+    def tell(self, event: str, data: str, public: str | None = None) -> None:
+        """Add an event to the ring; ``public`` is its form without ids, if it has ids."""
+        self.ring.append(event, data, public)
         self.wake()
 
     def wake(self) -> None:
@@ -65,10 +65,14 @@ class Listener:
     """One stream of events, and its position on its board.
 
     ``last`` is the id of the last event that the client has received; None if it has none.
+    ``ids``: whether the client may see ids of messages.
     """
 
-    def __init__(self, board: Board, who: Who, client: str, last: str | None = None) -> None:
+    def __init__(
+        self, board: Board, who: Who, client: str, last: str | None = None, ids: bool = False
+    ) -> None:
         self.board, self.who, self.client = board, who, client
+        self._ids = ids
         self._seen: dict[str, int] = {}
         place = None if last is None else board.ring.place(last)
         self._at = board.ring.position if place is None else place
@@ -122,7 +126,7 @@ class Listener:
         missed = ring.position - self._at
         if not self._lost and not missed:
             return None
-        event = None if self._lost else ring.after(self._at)
+        event = None if self._lost else ring.after(self._at, self._ids)
         if event is None:
             known, self._lost, self._at = not self._lost, False, ring.position
             return _gap(ring, missed if known else None)

@@ -65,7 +65,8 @@ class Hub:
         if timer := self._timers.pop(namespace, None):
             timer.cancel()
         watch = self._watch(namespace)
-        listener = Listener(watch, who, client, last)
+        ids = namespace is not None and who.sees_ids(namespace)
+        listener = Listener(watch, who, client, last, ids)
         # If the last poll found no namespace, it may have been created since.
         again = isinstance(watch.error, NamespaceNotFoundError)
         if again:

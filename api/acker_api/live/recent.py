@@ -23,10 +23,13 @@ class Recent:
     """Verdicts that its events left out."""
 
 
-def recent(ring: Ring, sought: Sought, limit: int) -> Recent:
-    """Return up to ``limit`` verdicts that match, and as many of blocks."""
+def recent(ring: Ring, sought: Sought, limit: int, ids: bool) -> Recent:
+    """Return up to ``limit`` verdicts that match, and as many of blocks.
+
+    ``ids``: whether the caller may see ids of messages.
+    """
     found = Recent()
-    for event, data in reversed(ring.kept()):
+    for event, data in reversed(ring.kept(ids)):
         if event == "outcome":
             _look(found, json.loads(data), sought, limit)
     return found

@@ -100,8 +100,8 @@ class Gathering:
     """Verdicts for the next event, of a namespace with these edges."""
 
     edges: tuple[str, ...] = ()
-    outcomes: list[str] = field(default_factory=list)
-    """Each as JSON."""
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    """Each as JSON: for listeners that may see ids of messages, and for others."""
     blocks: list[str] = field(default_factory=list)
     dropped: int = 0
     """Verdicts that were left out."""
@@ -126,12 +126,11 @@ class Gathering:
             return False
         return True
 
-    def data(self) -> str:
-        """Return the data of the event, as JSON."""
-        return (
-            f'{{"outcomes":[{",".join(self.outcomes)}],"blocks":[{",".join(self.blocks)}],'
-            f'"dropped":{self.dropped}}}'
-        )
+    def data(self, ids: bool) -> str:
+        """Return the data of the event, as JSON, with ids of messages or without."""
+        outcomes = ",".join(each[0 if ids else 1] for each in self.outcomes)
+        blocks = ",".join(self.blocks)
+        return f'{{"outcomes":[{outcomes}],"blocks":[{blocks}],"dropped":{self.dropped}}}'
 
     def _room(self, verdict: str) -> bool:
         full = len(self.outcomes) >= MOST or self._size >= MAX_TEXT
@@ -201,7 +200,7 @@ class Gathering:
         return dict(found)
 
     def _outcomes(self, address: Address, reason: str, rows: "list[_Row]", at_ms: int) -> None:
-        made: list[str] = []
+        made: list[tuple[str, str]] = []
         size = self._size
         room = MOST - len(self.outcomes)
         if address.verdict != "nack":
@@ -216,9 +215,13 @@ class Gathering:
                 at_ms=at_ms,
                 source=address.source,
                 entry="",
-            ).model_dump_json()
-            made.append(told)
-            size += len(told)
+            )
+            whole = told.model_dump_json()
+            public = whole
+            if told.residual is not None:
+                public = told.model_copy(update={"residual": None}).model_dump_json()
+            made.append((whole, public))
+            size += len(whole)
         self.outcomes += made
         self._size = size
         self._acks += 0 if address.verdict == "nack" else len(made)

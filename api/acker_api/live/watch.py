@@ -188,7 +188,7 @@ class NamespaceWatch(Watch):
     def _tell_gathered(self) -> None:
         self._flush, self._flushed = None, time.monotonic()
         gathered, self._gathering = self._gathering, Gathering(self._edges)
-        self.tell("outcome", gathered.data())
+        self.tell("outcome", gathered.data(ids=True), gathered.data(ids=False))
 
 
 class ListWatch(Watch):

@@ -28,16 +28,18 @@ _DECIMAL = re.compile(r"[0-9]{1,19}")
 _HEX = re.compile(r"0x([0-9a-fA-F]{1,16})|([0-9a-f]{16})")
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:=@#+-]+")
 """Characters that no writer of JSON escapes."""
+_RESIDUAL = re.compile(rb'"[0-9a-f]{16}",[0-9]+\]')
+"""The end of the row of an expired tree. A text has no quotes that are not escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
     """The possible meanings of a text that a user searches for.
 
-    >>> sought = Sought.parse("7:40")
+    >>> sought = Sought.parse("7:40", ids=True)
     >>> sought.anchor, sought.message
     (7, 40)
-    >>> Sought.parse("order-17").anchor is None
+    >>> Sought.parse("order-17", ids=False).anchor is None
     True
     """
 
@@ -45,19 +47,23 @@ class Sought:
     """A source id or its beginning; of a block: its label."""
     anchor: int | None = None
     message: int | None = None
-    """The id of a message. Of an expired tree, the residual may be equal to it."""
+    """The id of a message. Of an expired tree, the residual may be equal to it. None for a caller
+    that may not see ids: matches would tell one."""
 
     @classmethod
-    def parse(cls, text: str) -> "Sought":
-        """Return the meanings of a text: digits may be an anchor, a message and a source id."""
+    def parse(cls, text: str, ids: bool) -> "Sought":
+        """Return the meanings of a text: digits may be an anchor, a message and a source id.
+
+        ``ids``: whether the caller may see ids of messages.
+        """
         text = text.strip()
         if match := _MESSAGE.fullmatch(text):
-            return cls(text, _anchor(int(match[1])), int(match[2]))
+            return cls(text, _anchor(int(match[1])), int(match[2]) if ids else None)
         if _DECIMAL.fullmatch(text):
-            return cls(text, _anchor(int(text)), int(text))
+            return cls(text, _anchor(int(text)), int(text) if ids else None)
         if match := _HEX.fullmatch(text):
             number = int(match[1] or match[2], 16)
-            return cls(text, _anchor(number), number)
+            return cls(text, _anchor(number), number if ids else None)
         return cls(text)
 
     @property
@@ -96,9 +102,12 @@ class _Picks:
         """Return whether a verdict of an entry may match, without parsing the entry."""
         self._kinds.clear()
         sought, rows = self.sought, fields.get(b"rows", b"")
+        residuals = fields.get(b"residuals", b"")
+        if sought.message is None:
+            # What is examined shows in `next`, so it must not depend on digits of ids.
+            rows, residuals = _RESIDUAL.sub(b"]", rows), b""
         if sought.plain in rows or sought.plain in fields.get(b"label", b""):
             return True
-        residuals = fields.get(b"residuals", b"")
         numbers = [b"%x" % number for number in (sought.anchor, sought.message) if number]
         if any(number in rows or number in residuals for number in numbers):
             return True

@@ -26,13 +26,16 @@ class FoundVerdict(Outcome):
     )
 
     @classmethod
-    def waiting(cls, told: Told, anchor: int | None) -> "FoundVerdict":
-        """Convert an untaken verdict; ``anchor`` is the one that was searched for."""
+    def waiting(cls, told: Told, anchor: int | None, ids: bool) -> "FoundVerdict":
+        """Convert an untaken verdict; ``anchor`` is the one that was searched for.
+
+        ``ids``: whether the caller may see ids of messages.
+        """
         outcome, block = told.outcome, told.entry.block
         alone = block is None or outcome.anchor == anchor
         place = split_anchor(outcome.anchor)
         return cls(
-            **Outcome.of(told).model_dump(),
+            **Outcome.of(told, ids).model_dump(),
             block=str(place[0]) if place else None,
             trees=1 if alone or block is None else _trees(block, outcome.verdict),
         )
@@ -139,13 +142,17 @@ class SearchResult(BaseModel):
         anchor: int | None,
         recent: Iterable[FoundVerdict],
         looked_recent: LookedRecent,
+        ids: bool,
     ) -> Self:
-        """Convert the result of one call, and of the events."""
+        """Convert the result of one call, and of the events, for a caller.
+
+        ``ids``: whether it may see ids of messages.
+        """
         status, next_ = found.status, found.next
         return cls(
-            trees=[Tree.of(tree, status.config.edges) for tree in found.trees.values()],
+            trees=[Tree.seen(tree, status.config.edges, ids) for tree in found.trees.values()],
             blocks=[Block.of(block) for block in found.blocks.values()],
-            verdicts=[FoundVerdict.waiting(told, anchor) for told in found.verdicts],
+            verdicts=[FoundVerdict.waiting(told, anchor, ids) for told in found.verdicts],
             recent=list(recent),
             next=str(next_) if next_ else None,
             places=Places(

@@ -4,7 +4,7 @@ Anchors and numbers of blocks are text: many JSON readers round numbers beyond 2
 """
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -45,14 +45,12 @@ class BlockOfTree(BlockInBrief):
 
 
 class TreeInBrief(BaseModel):
-    """A pending tree in the state of a namespace: without the slots of its block."""
+    """A pending tree in the state of a namespace: without the slots of its block, and without ids.
+
+    All callers get the same state.
+    """
 
     anchor: str = Field(examples=["4711"])
-    checksum: str = Field(
-        description="XOR of the ids of its outstanding messages, 16 hex digits; 0 in a block: "
-        "complete",
-        examples=["010000000000003e"],
-    )
     edges: list[str] = Field(
         description="Edges on which an odd number of its messages is outstanding; two messages on "
         "one edge do not show. Empty if the tree is not tracked yet",
@@ -78,11 +76,11 @@ class TreeInBrief(BaseModel):
     block: BlockInBrief | None = Field(description="null: a loose tree")
 
     @classmethod
-    def of(cls, tree: TreeState, edges: Sequence[str]) -> Self:
-        """Convert a tree of a namespace with these edges."""
+    def of(cls, tree: TreeState, edges: Sequence[str], **more: Any) -> Self:
+        """Convert a tree of a namespace with these edges; ``more`` are fields of a subclass."""
         return cls(
+            **more,
             anchor=str(tree.anchor),
-            checksum=f"{tree.checksum:016x}",
             edges=list(tree.open_edges(edges)),
             source=tree.source,
             source_id=tree.source_id,
@@ -102,7 +100,17 @@ class TreeInBrief(BaseModel):
 class Tree(TreeInBrief):
     """A pending tree."""
 
+    checksum: str | None = Field(
+        description="XOR of the ids of its outstanding messages, 16 hex digits; 0 in a block: "
+        "complete. null: the caller is no operator",
+        examples=["010000000000003e"],
+    )
     block: BlockOfTree | None = Field(description="null: a loose tree")
+
+    @classmethod
+    def seen(cls, tree: TreeState, edges: Sequence[str], ids: bool) -> "Tree":
+        """Convert a tree for a caller; ``ids``: whether it may see ids of messages."""
+        return cls.of(tree, edges, checksum=f"{tree.checksum:016x}" if ids else None)
 
     @classmethod
     def _block(cls, block: BlockState) -> BlockOfTree:
@@ -315,13 +323,13 @@ class FailedTrees(BaseModel):
 
     @classmethod
     def of(cls, done: FailAll, dry_run: bool) -> "FailedTrees":
-        """Convert a result."""
+        """Convert a result, for an operator."""
         return cls(
             matched=done.matched,
             failed=done.failed,
             ended=done.ended,
             looked=done.looked,
             next=str(done.next) if done.next else None,
-            sample=[Tree.of(tree, done.edges) for tree in done.sample],
+            sample=[Tree.seen(tree, done.edges, ids=True) for tree in done.sample],
             dry_run=dry_run,
         )

@@ -30,7 +30,8 @@ class Outcome(BaseModel):
     )
     residual: str | None = Field(
         description="Of an expired tree: the XOR of the ids of all messages that are unaccounted "
-        "for, 16 hex digits. If one message is missing, this is its id. Zeros: unknown",
+        "for, 16 hex digits. If one message is missing, this is its id. Zeros: unknown. null: not "
+        "expired, or the caller is no operator",
         examples=[None],
     )
     edges: list[str] = Field(
@@ -48,8 +49,8 @@ class Outcome(BaseModel):
     entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
 
     @classmethod
-    def of(cls, told: Told) -> "Outcome":
-        """Convert a verdict."""
+    def of(cls, told: Told, ids: bool) -> "Outcome":
+        """Convert a verdict for a caller; ``ids``: whether it may see ids of messages."""
         outcome, entry = told.outcome, told.entry
         return cls(
             verdict=outcome.verdict,
@@ -60,7 +61,7 @@ class Outcome(BaseModel):
             age_ms=outcome.age_ms,
             why=outcome.why,
             cause=outcome.cause,
-            residual=f"{outcome.residual:016x}" if outcome.cause else None,
+            residual=f"{outcome.residual:016x}" if outcome.cause and ids else None,
             edges=list(outcome.edges),
             idle_ms=outcome.idle_ms if outcome.cause else None,
             at_ms=entry.at_ms,
@@ -85,10 +86,10 @@ class Outcomes(BaseModel):
     sources: list[str] = Field(description="The sources that were read", examples=[["shop"]])
 
     @classmethod
-    def of(cls, page: VerdictPage, sources: list[str]) -> "Outcomes":
-        """Convert a page."""
+    def of(cls, page: VerdictPage, sources: list[str], ids: bool) -> "Outcomes":
+        """Convert a page for a caller; ``ids``: whether it may see ids of messages."""
         return cls(
-            outcomes=[Outcome.of(told) for told in page.verdicts],
+            outcomes=[Outcome.of(told, ids) for told in page.verdicts],
             next=str(page.next) if page.next else None,
             looked=page.looked,
             unreadable=page.unreadable,

@@ -27,4 +27,5 @@ async def get_block(
     tree = await services.reader.read(lambda: acker.show_block(block))
     if tree is None:
         raise not_pending("block")
-    return Tree.of(tree, (await services.reader.read(acker.config)).edges)
+    edges = (await services.reader.read(acker.config)).edges
+    return Tree.seen(tree, edges, who.sees_ids(namespace))

@@ -43,7 +43,7 @@ async def list_outcomes(
     begin = After.parse(before) if before else None
     flow = newest(shards, sources, limit, begin, Meant(verdict, reason), status.config.edges)
     page = await services.reader.drive(flow)
-    return Outcomes.of(page, sources)
+    return Outcomes.of(page, sources, who.sees_ids(namespace))
 
 
 @router.get("/backlog", responses=answers(*READS))

@@ -26,7 +26,7 @@ async def search_namespace(
         str,
         Query(
             description="The beginning of a source id or of a label; an anchor; a message id "
-            "`anchor:message`; or the id of a message, decimal or 16 hex digits",
+            "`anchor:message`; or, for an operator, the id of a message, decimal or 16 hex digits",
             min_length=1,
             max_length=255,
             examples=["order-17"],
@@ -43,20 +43,22 @@ async def search_namespace(
     Redis as a page of trees and a page of verdicts; `places` tells how far it has read, and `next`
     continues. The first answer has the tree with that anchor, if one is pending.
     """
-    sought = Sought.parse(q)
+    ids = who.sees_ids(namespace)
+    sought = Sought.parse(q, ids)
     at = Position.parse(cursor) if cursor else None
     found = await search(services.reader, namespace, sought, at, limit)
-    passed, looked = _recent(services.live.watch_of(namespace), sought, limit, first=at is None)
-    return SearchResult.of(found, sought.anchor, passed, looked)
+    watch = services.live.watch_of(namespace)
+    passed, looked = _recent(watch, sought, limit, ids, first=at is None)
+    return SearchResult.of(found, sought.anchor, passed, looked, ids)
 
 
 def _recent(
-    watch: NamespaceWatch | None, sought: Sought, limit: int, first: bool
+    watch: NamespaceWatch | None, sought: Sought, limit: int, ids: bool, first: bool
 ) -> tuple[list[FoundVerdict], LookedRecent]:
     if watch is None or not first:
         since = watch.since_ms if watch else None
         return [], LookedRecent(looked=0, since_ms=since, complete=True)
-    found = recent(watch.ring, sought, limit)
+    found = recent(watch.ring, sought, limit, ids)
     passed = [FoundVerdict.passed(each) for each in found.outcomes]
     passed += [each for told in found.blocks for each in FoundVerdict.of_block(told)]
     passed.sort(key=lambda each: -each.at_ms)

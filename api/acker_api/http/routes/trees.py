@@ -75,7 +75,7 @@ async def list_trees(
     found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
     edges = (await services.reader.read(acker.config)).edges
     return Trees(
-        trees=[Tree.of(tree, edges) for tree in found.trees.values()],
+        trees=[Tree.seen(tree, edges, who.sees_ids(namespace)) for tree in found.trees.values()],
         blocks=[Block.of(block) for block in found.blocks.values()],
         next=str(found.next) if found.next else None,
         looked=found.looked,
@@ -152,7 +152,8 @@ async def get_tree(services: Shared, who: Viewer, namespace: Namespace, anchor: 
     tree = await services.reader.read(lambda: acker.show(anchor))
     if tree is None:
         raise not_pending()
-    return Tree.of(tree, (await services.reader.read(acker.config)).edges)
+    edges = (await services.reader.read(acker.config)).edges
+    return Tree.seen(tree, edges, who.sees_ids(namespace))
 
 
 @router.post("/{anchor}/fail", responses=answers(*ACTS))

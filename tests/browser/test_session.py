@@ -1,5 +1,6 @@
 """The login page, and the actions that each role is offered."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,39 @@ def test_page_offers_only_allowed_actions(
     expect(page.get_by_role("heading", name="Sign in to acker")).to_be_visible()
     page.goto("/")
     expect(page.get_by_role("heading", name="Sign in to acker")).to_be_visible()
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_only_operators_are_shown_ids_of_messages(
+    role: str, closed: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    # The service still has the verdicts that passed in the other test.
+    name = "orders" if role == "operator" else "bills"
+    load = make_load(name, edges=("paid",))
+    (lost,) = load.track_on("paid")
+    (tree,) = load.acker.page().trees
+    page = open_page(f"/#/ns/{name}/trees/{tree.anchor}", at=closed)
+    page.get_by_label("Token").fill(TOKENS[role])
+    page.get_by_role("button", name="Sign in").click()
+    texts = list[str]()
+
+    def read(words: str) -> None:
+        expect(page.get_by_role("main")).to_contain_text(words)
+        texts.append(page.get_by_role("main").inner_text())
+
+    read("It waits on edge paid")
+    page.goto(f"/#/search?q={tree.anchor}&ns={name}")
+    read("waits on paid")
+    for _ in range(3):
+        load.tick()
+    page.goto(f"/#/ns/{name}")
+    read("no ack on edge paid")
+    page.goto(f"/#/ns/{name}/trees/{tree.anchor}")
+    read("no ack on edge paid")
+    shown = [f"{lost:016x}" in text or str(lost) in text for text in texts]
+    assert shown == [role == "operator", False, *2 * [role == "operator"]]
+    assert ("Operators also see the ids" in texts[0]) == (role == "viewer")
+    assert not re.search(r"\b(undefined|null|NaN)\b", "\n".join(texts))
 
 
 def test_login_redirects_to_no_other_site(

@@ -36,7 +36,7 @@
  *
  * @typedef {object} Tree
  * @property {string} anchor
- * @property {string} checksum
+ * @property {string | null} [checksum] XOR of the ids of its outstanding messages, 16 hex digits; only for operators
  * @property {string[]} [edges] those on which an odd number of its messages is outstanding
  * @property {string} source
  * @property {string} source_id
@@ -67,7 +67,7 @@
  * @property {string} why
  * @property {"" | "idle" | "deadline"} [cause] of an expired tree
  * @property {string | null} [residual] of an expired tree: XOR of the ids of all messages that are
- *   unaccounted for
+ *   unaccounted for; only for operators
  * @property {string[]} [edges] of an expired tree: those with an odd number of these messages
  * @property {number | null} [idle_ms] of an expired tree: from its last row to the verdict
  * @property {number} at_ms

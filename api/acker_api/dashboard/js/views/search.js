@@ -86,7 +86,7 @@ export function search(scope, { query }) {
 /** Return on what a tree waits, and whether for the message that was searched for. */
 function treeNote({ checksum, state, edges = [], idle_ms }, text) {
   const message = /^[0-9]+:([0-9]{1,19})$/.exec(text)?.[1];
-  if (message && state === "open" && BigInt(`0x${checksum}`) === BigInt(message)) return "Only this message is outstanding.";
+  if (message && checksum && state === "open" && BigInt(`0x${checksum}`) === BigInt(message)) return "Only this message is outstanding.";
   const on = state === "open" && edges.length ? [`waits on ${edges.join(", ")}`] : [];
   return h("span", { class: "quiet" }, [...on, ...(idle_ms === undefined ? [] : [`last row ${ago(idle_ms)}`])].join("; "));
 }

@@ -16,6 +16,7 @@ import { pending, treeActions } from "./tree-actions.js";
 const EVERY_MS = 2000;
 /** Redis does not keep the reasons of failed trees in blocks. */
 const REASON_IN_VERDICT = "its verdict has the reason";
+const OPERATORS_SEE_IDS = "Operators also see the ids of missing messages.";
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -88,7 +89,7 @@ function known(tree, status) {
     ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
     ["Last row", tree.idle_ms === undefined ? null : h("span", { class: "number" }, ago(tree.idle_ms))],
     ...(status ? expires(status, tree) : [["Bucket", tree.bucket]]),
-    ["Checksum", h("code", { class: "mono" }, tree.checksum)],
+    ["Checksum", tree.checksum ? h("code", { class: "mono" }, tree.checksum) : null],
     ["Anchor", h("code", { class: "mono" }, tree.anchor)],
     ["Block", tree.block ? h("a", { href: href(["ns", status?.namespace || "", "blocks", tree.block.block]) }, tree.block.block) : null],
     ["Why", tree.why ? foreign(tree.why, "whole") : tree.state === "failed" && tree.block ? REASON_IN_VERDICT : null],
@@ -98,7 +99,7 @@ function known(tree, status) {
 }
 
 /**
- * Return the step at which an open tree waits, and the id of the message that is missing.
+ * Return the step at which an open tree waits, and for operators the id of the message that is missing.
  *
  * @param {Tree} tree
  * @param {string[]} edges of the namespace
@@ -109,6 +110,7 @@ function step({ anchor, checksum, edges: waits = [], idle_ms }, edges) {
   const where = !edges.length ? ["The namespace has no edges, so Redis does not know the step."]
     : !waits.length ? ["It waits on no named edge, or for two messages on one edge: an even number on one edge does not show."]
       : [`It waits on ${waits.length > 1 ? "edges" : "edge"} `, ...names, ": an odd number of its messages is outstanding there, mostly one."];
+  if (!checksum) return h("div", { class: "step" }, h("p", {}, where), idle, h("p", { class: "quiet" }, OPERATORS_SEE_IDS));
   const id = [h("code", { class: "mono" }, checksum), ", in logs ", h("code", { class: "mono" }, messageId(anchor, checksum))];
   return h("div", { class: "step" }, h("p", {}, where), idle, h("p", {}, waits.length > 1
     ? ["Several messages are outstanding, so no single id is known: the XOR of their ids is ", id[0], "."]

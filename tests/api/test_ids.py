@@ -175,7 +175,7 @@ def is_told(events: str) -> bool:
 
 
 async def walk(url: str, world: World, role: str) -> dict[str, str]:
-    """Send all requests that read, and return what was answered, by route."""
+    """Send all requests that read, and return the answers, by route."""
     found: dict[str, str] = {}
     namespace = world.acker.namespace
     async with streaming(url, tokens=TOKENS, docs=True, rate_limit=0) as service:

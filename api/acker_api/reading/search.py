@@ -104,7 +104,7 @@ class _Picks:
         sought, rows = self.sought, fields.get(b"rows", b"")
         residuals = fields.get(b"residuals", b"")
         if sought.message is None:
-            # What is examined shows in `next`, so it must not depend on digits of ids.
+            # `next` tells which entries were parsed, so digits of ids must not decide that.
             rows, residuals = _RESIDUAL.sub(b"]", rows), b""
         if sought.plain in rows or sought.plain in fields.get(b"label", b""):
             return True

@@ -304,7 +304,10 @@ def main() -> None:
         "--rounds", type=int, default=2, help="rounds of measurements of open pages; 0: none"
     )
     args = parser.parse_args()
-    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE, timeout=60) as acker:
+    with (
+        EmbeddedRedis(tcp=True) as server,
+        Acker.from_url(server.url, NAMESPACE, timeout=60) as acker,
+    ):
         acker.create(
             AckerConfig(
                 shards=SHARDS, buckets=BUCKETS, tick_ms=3_600_000, high_water=4 * args.trees

@@ -53,6 +53,9 @@ class Wire:
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname, parts.port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if parts.password:
+            self._socket.sendall(pack("AUTH", parts.username or "default", parts.password))
+            assert self._socket.recv(64) == b"+OK\r\n"
 
     def seconds(self, payload: bytes) -> float:
         """Return the seconds from the first byte sent to the reply to a PING after the payload."""
@@ -166,7 +169,7 @@ def main() -> None:
     if args.url:
         measure(args.url, args.rows, args.rounds)
     else:
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             measure(server.url, args.rows, args.rounds)
 
 

@@ -283,7 +283,7 @@ def main() -> None:
         measure(args.url, args.rounds, args.quick)
         return
     # The default of Redis, which is the harder case.
-    with EmbeddedRedis(extra_args=("--hash-max-ziplist-entries", "512")) as server:
+    with EmbeddedRedis(extra_args=("--hash-max-ziplist-entries", "512"), tcp=True) as server:
         measure(server.url, args.rounds, args.quick)
 
 

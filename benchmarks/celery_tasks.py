@@ -72,9 +72,9 @@ def publish(app: Celery, tracker: TaskTracker | None, count: int) -> float:
 
 def drain(url: str, queue: str, tracked: bool, count: int) -> float:
     """Run a worker until all orders are shipped; return the tasks per second."""
-    command = [sys.executable, __file__, "--worker", url, queue, *(["--tracked"] * tracked)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    worker = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
+    command = [sys.executable, __file__, "--worker", queue, *(["--tracked"] * tracked)]
+    quiet, environment = subprocess.DEVNULL, {**os.environ, "BENCH_URL": url}
+    worker = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
     client = redis.Redis.from_url(url)
     while client.llen(queue) == count:
         time.sleep(0.001)
@@ -93,18 +93,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--orders", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--tracked", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        app, _ = make(*args.worker, tracked=args.tracked)
+        app, _ = make(os.environ["BENCH_URL"], args.worker, tracked=args.tracked)
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         app.worker_main(["worker", "--concurrency=2", "--loglevel=ERROR", *quiet])
         return
     os.environ.setdefault("C_FORCE_ROOT", "1")
     published: dict[bool, list[float]] = {False: [], True: []}
     drained: dict[bool, list[float]] = {False: [], True: []}
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "bench", timeout=60) as acker:
+    with (
+        EmbeddedRedis(tcp=True) as server,
+        Acker.from_url(server.url, "bench", timeout=60) as acker,
+    ):
         acker.create()
         for number in range(args.rounds):
             for tracked in (False, True) if number % 2 else (True, False):

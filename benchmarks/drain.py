@@ -236,7 +236,7 @@ def main() -> None:
     if args.url:
         measure(args.url, args.trees, args.records, args.batches, args.beside)
     else:
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             measure(server.url, args.trees, args.records, args.batches, args.beside)
 
 

@@ -156,7 +156,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--trees", type=int, default=20)
     args = parser.parse_args()
-    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE, timeout=60) as acker:
+    with (
+        EmbeddedRedis(tcp=True) as server,
+        Acker.from_url(server.url, NAMESPACE, timeout=60) as acker,
+    ):
         acker.create(AckerConfig(shards=16, tick_ms=3_600_000, high_water=10**6))
         client = acker.connection.client
         spawn = multiprocessing.get_context("spawn")

@@ -8,6 +8,7 @@ the middleware and the transport. The two take turns.
 
 import argparse
 import asyncio
+import os
 import socket
 import statistics
 import subprocess
@@ -82,22 +83,27 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--in-flight", type=int, default=8)
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        url, port, tracked = args.serve
+        port, tracked = args.serve
+        url = os.environ["BENCH_URL"]
         uvicorn.run(make(url, int(port), tracked == "True"), port=int(port), log_level="critical")
         return
     found: dict[bool, list[float]] = {False: [], True: []}
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "bench", timeout=60) as acker:
+    with (
+        EmbeddedRedis(tcp=True) as server,
+        Acker.from_url(server.url, "bench", timeout=60) as acker,
+    ):
         acker.create()
         services, ports = [], {}
         for tracked in (False, True):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = ports[tracked] = free.getsockname()[1]
-            command = [sys.executable, __file__, "--serve", server.url, str(port), str(tracked)]
-            services.append(subprocess.Popen(command))
+            command = [sys.executable, __file__, "--serve", str(port), str(tracked)]
+            environment = {**os.environ, "BENCH_URL": server.url}
+            services.append(subprocess.Popen(command, env=environment))
             with socket.socket() as tried:
                 while tried.connect_ex(("127.0.0.1", port)):
                     time.sleep(0.05)

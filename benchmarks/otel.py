@@ -84,7 +84,10 @@ def main() -> None:
     meters = MeterProvider([InMemoryMetricReader()])
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in SHARES}
     spans = dict.fromkeys(SHARES, 0)
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "bench", timeout=60) as acker:
+    with (
+        EmbeddedRedis(tcp=True) as server,
+        Acker.from_url(server.url, "bench", timeout=60) as acker,
+    ):
         acker.create()
         shops = {}
         for number, (name, share) in enumerate(SHARES.items()):

@@ -80,7 +80,7 @@ def main() -> None:
     for namespaces, shards in SIZES:
         if namespaces > args.most:
             continue
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             for number in range(namespaces):
                 fill(server.url, f"n-{number:04}", shards)
             took, every, spent, size = asyncio.run(judge(server.url, args.rounds))

@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     found: dict[str, list[list[float]]] = {"track": [], "delta": [], "ack": []}
-    with EmbeddedRedis() as server:
+    with EmbeddedRedis(tcp=True) as server:
         acker, keys = Acker.from_url(server.url, "parts", timeout=60), ShardKeys("parts", 0)
         acker.create(AckerConfig(high_water=10**9, outcomes_limit=10**9, tick_ms=3_600_000))
         client = acker.connection.client

@@ -90,7 +90,7 @@ def measure(messages: int, size: int, rounds: int) -> None:
     for _ in range(rounds):
         for name, run in SIDES.items():
             with (
-                EmbeddedRedis() as server,
+                EmbeddedRedis(tcp=True) as server,
                 Acker.from_url(server.url, "bench", timeout=60) as acker,
             ):
                 acker.create(CONFIG)

@@ -246,7 +246,7 @@ def main() -> None:
         "--profile", action="store_true", help="profile the path of the source, at the end"
     )
     args = parser.parse_args()
-    with EmbeddedRedis() as server:
+    with EmbeddedRedis(tcp=True) as server:
         with Acker.from_url(server.url, "bench", timeout=60) as acker:
             acker.create(CONFIG)
             print(f"{acker.connection.version()}, one process, one server")

@@ -111,7 +111,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         rabbitmq.broker(Path(folder)) as url,
-        EmbeddedRedis() as server,
+        EmbeddedRedis(tcp=True) as server,
         Acker.from_url(server.url, "bench", timeout=60) as acker,
     ):
         acker.create()

@@ -80,7 +80,7 @@ class Place:
 @contextlib.contextmanager
 def one_server() -> Iterator[Place]:
     """Yield a namespace of one shard."""
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "size", timeout=60) as acker:
+    with EmbeddedRedis(tcp=True) as server, Acker.from_url(server.url, "size", timeout=60) as acker:
         yield Place("one server", [acker], [redis.Redis.from_url(server.url)], [])
 
 
@@ -88,7 +88,7 @@ def one_server() -> Iterator[Place]:
 def four_servers() -> Iterator[Place]:
     """Yield four namespaces of one shard, each on its own server."""
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(EmbeddedRedis()).url for _ in range(4)]
+        urls = [stack.enter_context(EmbeddedRedis(tcp=True)).url for _ in range(4)]
         ackers = [stack.enter_context(Acker.from_url(url, "size", timeout=60)) for url in urls]
         yield Place("4 servers", ackers, [redis.Redis.from_url(url) for url in urls], [])
 

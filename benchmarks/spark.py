@@ -291,7 +291,7 @@ def main() -> None:
     if advice:
         raise SystemExit(advice)
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(EmbeddedRedis())
+        server = stack.enter_context(EmbeddedRedis(tcp=True))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acker-bench-")))
         spark = stack.enter_context(session.started(folder / "spark", given.cores))
         bench = Bench(spark, server.url, folder, given.rounds)

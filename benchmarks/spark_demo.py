@@ -104,7 +104,7 @@ def main() -> None:
     ours = pipeline.TrackWriter, pipeline.BoltWriter, pipeline.DelaysWriter
     times: dict[str, list[float]] = {"plain": [], "acker": []}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(EmbeddedRedis())
+        server = stack.enter_context(EmbeddedRedis(tcp=True))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acker-bench-")))
         data.split_by_day(data.Selection((1,), given.days), folder / "days")
         spark = stack.enter_context(session.started(folder / "spark"))

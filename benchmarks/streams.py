@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="profile a tracked run, at the end")
     args = parser.parse_args()
     with (
-        EmbeddedRedis() as server,
+        EmbeddedRedis(tcp=True) as server,
         Acker.from_url(server.url, "bench", timeout=60) as acker,
         redis.Redis.from_url(server.url, protocol=2, socket_timeout=60) as client,
     ):

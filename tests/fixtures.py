@@ -8,6 +8,7 @@ import pytest
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker, binary_of
+from tests.open_redis import OpenRedis
 from tests.support import config_of
 from tests.tiers import servers
 
@@ -15,14 +16,14 @@ from tests.tiers import servers
 @pytest.fixture(scope="session", params=servers())
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
     """A real server: the default one; in later tiers each server that the scripts support."""
-    with EmbeddedRedis(binary=binary_of(request.param)) as running:
+    with OpenRedis(binary=binary_of(request.param)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def any_server() -> Iterator[EmbeddedRedis]:
     """One real server, for tests of the Python code around the scripts."""
-    with EmbeddedRedis(binary=binary_of("default")) as running:
+    with OpenRedis(binary=binary_of("default")) as running:
         yield running
 
 

@@ -1,8 +1,14 @@
 """The guard of an embedded server: a process that starts the server and ends it with its owner.
 
 It runs as ``python -I -S guard.py <owner's pid> <command as JSON>`` and imports only the standard
-library, nothing of this package. In the command the words ``{port}`` and ``{dir}`` are replaced by
-a free port on 127.0.0.1 and by a new directory, mode 0700.
+library, nothing of this package. In the command the word ``{dir}`` is replaced by a new directory,
+mode 0700, and the word for the address of the server by a new address: ``{socket}`` by the path of
+a Unix socket in that directory, ``{port}`` by a free port on 127.0.0.1.
+
+**Access.** Only the owner's user can enter the directory, so only that user and root reach the
+socket. Each local user reaches a port, so a server on a port demands a random password. The server
+reads the password from its stdin, for which the command has the argument ``-``: every user can read
+the arguments of a process. The owner reads it from the report.
 
 **Design.** The owner may be killed, so it cannot clean up itself. The guard leads a separate
 session, which the terminal's Ctrl-C does not reach. Only the guard creates and removes the
@@ -11,8 +17,9 @@ stdin (the owner released it), its stdin ends (the owner died), or its parent is
 (the owner died, but a forked child of the owner still holds the pipe). If the guard itself is
 killed, the kernel kills the server on Linux, and the owner's stop() removes the directory.
 
-The guard reports once, as a line of JSON on stdout: ``{"port", "pid", "directory"}``, or
-``{"error", "log"}`` with the last lines that the server wrote. Its exit status is 0 if the owner
+The guard reports once, as a line of JSON on stdout: ``{"address", "pid", "directory"}``, or
+``{"error", "log"}`` with the last lines that the server wrote. The address is
+``{"socket": <path>}`` or ``{"port", "password"}``. Its exit status is 0 if the owner
 released it or died, or after SIGTERM, 1 if the server did not start or ended by itself.
 """
 
@@ -41,7 +48,9 @@ REMOVE_LIMIT = 10.0  # seconds to retry while other processes write into the dir
 ATTEMPTS = 5  # attempts with another port, if another process binds the port first
 LOG_LINES = 20
 LOG_NAME = "redis.log"
-HELLO = b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n"
+SOCKET_NAME = "redis.sock"
+SOCKET_LIMIT = 103  # bytes of a socket's path on macOS; 107 on Linux. Servers cut a longer one
+HELLO = b"PING\r\nINFO server\r\n"
 PR_SET_PDEATHSIG = 1
 
 
@@ -67,6 +76,44 @@ class Owner:
         return self._dismissed or bool(told) or os.getppid() != self._pid
 
 
+class Address:
+    """Where a server listens: a Unix socket, or a port of 127.0.0.1 with a password."""
+
+    def __init__(self, socket: str = "", port: int = 0) -> None:
+        self.socket = socket
+        self.port = port
+        self.password = os.urandom(32).hex() if port else ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words of the command that stand for this address."""
+        return {"{socket}": self.socket, "{port}": str(self.port)}
+
+    @property
+    def settings(self) -> bytes:
+        """The settings that the server reads from its stdin."""
+        return f"requirepass {self.password}\n".encode() if self.password else b""
+
+    def connect(self) -> socket.socket:
+        """Return a connection with a timeout of one second."""
+        if self.port:
+            return socket.create_connection(("127.0.0.1", self.port), timeout=1)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(1)
+            connection.connect(self.socket)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    def to_dict(self) -> dict[str, object]:
+        """Return it as the report has it."""
+        if self.socket:
+            return {"socket": self.socket}
+        return {"port": self.port, "password": self.password}
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that is free at this moment."""
     with socket.socket() as probe:
@@ -89,32 +136,34 @@ def die_with_parent() -> Callable[[], None] | None:
     return tie
 
 
-def why_not_ready(server: subprocess.Popen[bytes], port: int) -> str:
-    """Return why the server is not ready; "" if it answers, and no other process on its port."""
+def why_not_ready(server: subprocess.Popen[bytes], address: Address) -> str:
+    """Return why the server is not ready; "" if it answers, and no other process at its address."""
+    login = f"AUTH {address.password}\r\n".encode() if address.password else b""
+    wanted = (b"+OK\r\n" if login else b"") + b"+PONG\r\n"
     reply = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(HELLO)
+        with address.connect() as connection:
+            connection.sendall(login + HELLO)
             while not (found := re.search(rb"process_id:(\d+)\r", reply)):
                 data = connection.recv(65536)
-                if not data or reply.startswith(b"-NOAUTH"):
-                    return f"PING and INFO got {reply[:80]!r}"
+                if not data or b"-NOAUTH" in reply:
+                    return f"AUTH, PING and INFO got {reply[:80]!r}"
                 reply += data
     except OSError as error:
         return str(error)
     if int(found[1]) != server.pid:
-        return f"process {found[1].decode()} answers on port {port}, not {server.pid}"
-    return "" if reply.startswith(b"+PONG") else f"PING got {reply[:80]!r}"
+        return f"process {found[1].decode()} answers on port {address.port}, not {server.pid}"
+    return "" if reply.startswith(wanted) else f"AUTH and PING got {reply[:80]!r}"
 
 
-def came_up(server: subprocess.Popen[bytes], port: int, owner: Owner) -> bool:
+def came_up(server: subprocess.Popen[bytes], address: Address, owner: Owner) -> bool:
     """Wait until the server is ready; return False if it or the owner ended.
 
     Raises StartError after START_LIMIT seconds.
     """
     deadline = time.monotonic() + START_LIMIT
     while server.poll() is None and not owner.gone(0.02):
-        why = why_not_ready(server, port)
+        why = why_not_ready(server, address)
         if not why:
             return True
         if time.monotonic() > deadline:
@@ -127,21 +176,24 @@ def start(
     directory: str,
     owner: Owner,
     pick_port: Callable[[], int] = free_port,
-) -> tuple[subprocess.Popen[bytes], int] | None:
-    """Start the server and wait until it is ready; return it and its port.
+) -> tuple[subprocess.Popen[bytes], Address] | None:
+    """Start the server and wait until it is ready; return it and its address.
 
     Return None if the owner ended. If another process took the port first, another port is tried.
     Raises StartError.
     """
     log = Path(directory, LOG_NAME)
     for _ in range(ATTEMPTS):
-        port = pick_port()
-        words = {"{port}": str(port), "{dir}": directory}
+        if "{port}" in command:
+            address = Address(port=pick_port())
+        else:
+            address = Address(str(Path(directory, SOCKET_NAME)))
+        words = {"{dir}": directory, **address.words}
         with log.open("wb") as output:
             try:
                 server = subprocess.Popen(  # noqa: S603
                     [words.get(word, word) for word in command],
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     preexec_fn=die_with_parent(),
@@ -150,12 +202,15 @@ def start(
                 raise StartError(str(error)) from error
         ready = False
         try:
-            ready = came_up(server, port, owner)
+            assert server.stdin  # noqa: S101 (for the type checker)
+            with contextlib.suppress(BrokenPipeError), server.stdin as pipe:
+                pipe.write(address.settings)
+            ready = came_up(server, address, owner)
         finally:
             if not ready:
                 end(server)
         if ready:
-            return server, port
+            return server, address
         if owner.gone(0):
             return None
         if b" in use" not in log.read_bytes():
@@ -171,6 +226,15 @@ def end(server: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
+
+
+def new_directory() -> str:
+    """Return a new directory, mode 0700, in which the path of a socket is not too long."""
+    directory = tempfile.mkdtemp(prefix="acker-redis-")
+    if len(os.fsencode(Path(directory, SOCKET_NAME))) > SOCKET_LIMIT:
+        Path(directory).rmdir()
+        directory = tempfile.mkdtemp(prefix="acker-redis-", dir="/tmp")
+    return directory
 
 
 def remove(directory: str) -> None:
@@ -211,7 +275,7 @@ def main(owner_pid: int, command: list[str]) -> int:
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    directory = tempfile.mkdtemp(prefix="acker-redis-")
+    directory = new_directory()
     try:
         try:
             running = start(command, directory, owner)
@@ -220,9 +284,9 @@ def main(owner_pid: int, command: list[str]) -> int:
             return 1
         if running is None:
             return 0
-        server, port = running
+        server, address = running
         try:
-            report({"port": port, "pid": server.pid, "directory": directory})
+            report({"address": address.to_dict(), "pid": server.pid, "directory": directory})
             while server.poll() is None:
                 if owner.gone(POLL):
                     return 0

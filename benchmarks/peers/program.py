@@ -1,11 +1,12 @@
 """What each peer's program shares: its verbs on the command line, and how it runs its workers.
 
-A program is run as ``PEER.py VERB URL [ARGUMENT]``, in a separate process and environment:
+A program is run as ``PEER.py VERB [ARGUMENT]``, in a separate process and environment. The URL of
+the server contains a password, so it is in the environment: ``BENCH_URL``.
 
-- ``speed URL N``: complete N trees of five messages; print ``{"seconds": ...}``.
-- ``pending URL N``: emit the messages of N trees and process none.
-- ``lose URL S``: lose a message of two trees; print the observations of S seconds.
-- ``work URL``: process messages until SIGTERM (task queues only).
+- ``speed N``: complete N trees of five messages; print ``{"seconds": ...}``.
+- ``pending N``: emit the messages of N trees and process none.
+- ``lose S``: lose a message of two trees; print the observations of S seconds.
+- ``work``: process messages until SIGTERM (task queues only).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ KINDS = ("nothing", "redelivered", "error", "name")
 
 def main(verbs: Mapping[str, Verb]) -> None:
     """Run the verb of the command line and print its result as JSON."""
-    verb, url, *rest = sys.argv[1:]
+    verb, *rest = sys.argv[1:]
+    url = os.environ["BENCH_URL"]
     if verb != "work":
         # The workers that the program started end with it.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
@@ -78,8 +80,10 @@ def stuck_once(url: str, tree: int, message: int) -> None:
 def start_worker(program: str, url: str) -> subprocess.Popen[bytes]:
     """Start one worker in a separate process group."""
     quiet = subprocess.DEVNULL
-    command = [sys.executable, program, "work", url]
-    return subprocess.Popen(command, start_new_session=True, stdout=quiet, stderr=quiet)
+    command, environment = [sys.executable, program, "work"], {**os.environ, "BENCH_URL": url}
+    return subprocess.Popen(
+        command, env=environment, start_new_session=True, stdout=quiet, stderr=quiet
+    )
 
 
 def end_worker(worker: subprocess.Popen[bytes], how: int = signal.SIGTERM) -> None:

@@ -86,7 +86,7 @@ def seen(peer: Peer, wait: int) -> dict[str, Loss]:
 
 def server() -> str:
     """Return the version of the server that all peers use."""
-    with EmbeddedRedis() as started:
+    with EmbeddedRedis(tcp=True) as started:
         client = redis.Redis.from_url(started.url)
         return str(server_version.of_info(client.info("server")))
 

@@ -15,6 +15,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.errors import EmbeddedServerError
 from acker_redis.protocol.keys import ShardKeys
+from tests.open_redis import OpenRedis
 from tests.waiting import LIMIT, wait_until
 
 SLOTS = 16384
@@ -267,7 +268,7 @@ def _server(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
     # With this timeout a node that stops for some seconds does not count as failed.
     settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
     for _ in range(30):
-        server = EmbeddedRedis(binary=binary, extra_args=settings)
+        server = OpenRedis(binary=binary, extra_args=settings)
         try:
             server.start()
         except EmbeddedServerError as error:

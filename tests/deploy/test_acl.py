@@ -16,6 +16,7 @@ from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.compose import ROOT
 from tests.deploy.users import Login, Users, is_refusal, own_key, users
+from tests.open_redis import OpenRedis
 from tests.support import dump
 from tests.tiers import servers
 
@@ -110,7 +111,7 @@ def test_a_server_loads_the_files(tmp_path: Path, kind: str) -> None:
     # The tests connect to the server without a password.
     file.write_text("\n".join(line for line in lines if not line.startswith("user default ")))
     with (
-        EmbeddedRedis(binary=binary, extra_args=("--aclfile", str(file))) as server,
+        OpenRedis(binary=binary, extra_args=("--aclfile", str(file))) as server,
         redis.Redis(port=server.port) as client,
     ):
         assert len(client.acl_users()) == len(lines) == len(set(lines))

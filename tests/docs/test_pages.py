@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import binary_of, missing
 from tests.docs.blocks import ROOT, Block, blocks, pages
 from tests.docs.running import PageRun
+from tests.open_redis import OpenRedis
 from tests.waiting import LIMIT
 
 
@@ -74,7 +74,7 @@ def test_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
 
         if advice := session.missing_java():
             missing(advice)
-    with EmbeddedRedis(binary=binary_of("default")) as server, PageRun(tmp_path, server.url) as run:
+    with OpenRedis(binary=binary_of("default")) as server, PageRun(tmp_path, server.url) as run:
         run.run(blocks(page))
 
 

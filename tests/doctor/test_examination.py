@@ -24,6 +24,7 @@ from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
 from tests.cli.support import run
 from tests.conftest import binary_of
+from tests.open_redis import OpenRedis
 from tests.support import dump
 from tests.tiers import servers
 
@@ -31,7 +32,7 @@ from tests.tiers import servers
 @pytest.fixture(scope="module", params=servers())
 def own(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
     """Start a server whose settings these tests may change."""
-    with EmbeddedRedis(binary=binary_of(request.param)) as running:
+    with OpenRedis(binary=binary_of(request.param)) as running:
         yield running
 
 
@@ -242,7 +243,7 @@ def test_passwords_of_the_default_user_and_of_the_client(
 
 
 def test_an_unreachable_redis_is_the_only_finding() -> None:
-    with EmbeddedRedis() as server:
+    with OpenRedis() as server:
         url = server.url
     for each in (url, url.replace("redis://", "redis+cluster://")):
         report = Report(tuple(examine(each, ["orders"])))
@@ -252,7 +253,7 @@ def test_an_unreachable_redis_is_the_only_finding() -> None:
 
 def test_a_unix_socket_is_examined(tmp_path: Path) -> None:
     socket = tmp_path / "s"
-    with EmbeddedRedis(extra_args=("--unixsocket", str(socket), "--unixsocketperm", "700")):
+    with OpenRedis(extra_args=("--unixsocket", str(socket), "--unixsocketperm", "700")):
         found = look(f"unix://{socket}?db=0")
     assert found["reachable"].where == str(socket)
     assert found["transport"].detail == "a Unix socket"

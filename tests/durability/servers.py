@@ -15,6 +15,7 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
+from tests.open_redis import OpenRedis
 from tests.waiting import wait_until
 
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
@@ -59,7 +60,7 @@ class Kept:
 
     def start(self) -> None:
         """Start it from its directory; return when the data is loaded."""
-        self._server = EmbeddedRedis(binary=self._binary, extra_args=self._settings).start()
+        self._server = OpenRedis(binary=self._binary, extra_args=self._settings).start()
 
     def kill(self) -> None:
         """Kill its process with SIGKILL."""

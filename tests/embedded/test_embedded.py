@@ -13,17 +13,21 @@ import threading
 from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
+from socket import AF_UNIX
 
 import psutil
 import pytest
 import redis
 
 import acker_redis
+from acker_redis import Acker
 from acker_redis.embedded import EmbeddedRedis, ServerBinary, find_server
 from acker_redis.embedded import guard as embedded_guard
 from acker_redis.embedded import server as embedded
 from acker_redis.errors import EmbeddedServerError
+from acker_redis.transport.urls import shown
 from tests import binaries
+from tests.open_redis import OpenRedis
 from tests.waiting import LIMIT, wait_until
 
 ROOT = Path(acker_redis.__file__).parent.parent
@@ -68,16 +72,57 @@ def test_starts_and_answers(real: EmbeddedRedis, binary: ServerBinary) -> None:
     with redis.Redis.from_url(real.url) as client:
         assert client.ping()
         assert client.info("server")["process_id"] == real.pid
-    assert real.url == f"redis://127.0.0.1:{real.port}/0"
     assert real.description == binary.description
     assert binary.version in real.description
     assert real.alive
 
 
-def test_listens_on_loopback_only(real: EmbeddedRedis) -> None:
-    process = psutil.Process(real.pid)
-    listening = [c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
-    assert [(address.ip, address.port) for address in listening] == [("127.0.0.1", real.port)]
+def test_default_server_listens_only_on_a_socket_in_the_private_directory(
+    real: EmbeddedRedis,
+) -> None:
+    socket = real.directory / "redis.sock"
+    assert real.url == f"unix://{socket}"
+    listening = [
+        each.laddr
+        for each in psutil.Process(real.pid).net_connections("all")
+        if each.status == psutil.CONN_LISTEN or each.family == AF_UNIX
+    ]
+    assert [each for each in listening if not isinstance(each, str)] == []
+    assert str(socket) in listening
+    for mode, path in ((0o700, real.directory), (0o700, socket)):
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    with pytest.raises(EmbeddedServerError, match=r"Unix socket .*EmbeddedRedis\(tcp=True\)"):
+        _ = real.port
+    with pytest.raises(EmbeddedServerError, match="no password"):
+        _ = real.password
+
+
+@pytest.mark.parametrize("kind", binaries.FINDERS)
+def test_port_needs_a_password_that_no_other_user_sees(kind: str, tmp_path: Path) -> None:
+    found = needed(binaries.find(kind), kind)
+    with EmbeddedRedis(found, ("--port", "1", "--loglevel", "debug"), tcp=True) as server:
+        secret = server.password
+        assert server.url == f"redis://:{secret}@127.0.0.1:{server.port}/0"
+        with redis.Redis(port=server.port, protocol=2) as stranger:
+            for command in (["PING"], ["CONFIG", "SET", "dir", str(tmp_path)], ["SHUTDOWN"]):
+                with pytest.raises(redis.AuthenticationError):
+                    stranger.execute_command(*command)
+        with redis.Redis.from_url(server.url) as client:
+            assert client.ping()
+        listening = [
+            each.laddr
+            for each in psutil.Process(server.pid).net_connections()
+            if each.status == psutil.CONN_LISTEN
+        ]
+        assert [(each.ip, each.port) for each in listening] == [("127.0.0.1", server.port)]
+        family = [psutil.Process(server.pid), psutil.Process(psutil.Process(server.pid).ppid())]
+        said = [text for each in family for text in (each.cmdline(), each.environ())]
+        said += [each.read_text(errors="replace") for each in server.directory.iterdir()]
+        said += [repr(server), repr(server._running), shown(server.url)]
+        assert secret not in str(said)
+        first = secret
+        server.stop()
+        assert server.start().password != first
 
 
 def test_settings(real: EmbeddedRedis) -> None:
@@ -88,8 +133,7 @@ def test_settings(real: EmbeddedRedis) -> None:
     assert config["save"] == ""
     assert config["appendonly"] == "no"
     assert config["maxmemory-policy"] == "noeviction"
-    assert config["protected-mode"] == "yes"
-    assert config["bind"] == "127.0.0.1"
+    assert config["port"] == "0"
     assert config["dir"] == str(real.directory)
 
 
@@ -154,7 +198,7 @@ def test_stop_is_idempotent_and_start_works_again(binary: ServerBinary) -> None:
 
 def test_two_servers_side_by_side(real: EmbeddedRedis, binary: ServerBinary) -> None:
     with EmbeddedRedis(binary=binary) as other:
-        assert other.port != real.port
+        assert other.url != real.url
         assert other.directory != real.directory
     assert real.alive
 
@@ -341,7 +385,7 @@ def guard_process(*command: str, **environment: str) -> Iterator[subprocess.Pope
 
 
 def test_guard_reports_how_it_ended(binary: ServerBinary, tmp_path: Path) -> None:
-    command = (str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}")
+    command = (str(binary.path), "-", *embedded.ON_SOCKET, "--dir", "{dir}")
     for released in (True, False):
         with guard_process(*command, TMPDIR=str(tmp_path)) as guard:
             assert guard.stdin
@@ -382,21 +426,47 @@ def owner() -> Iterator[embedded_guard.Owner]:
 
 
 def test_start_retries_with_another_port(
-    real: EmbeddedRedis, binary: ServerBinary, owner: embedded_guard.Owner, tmp_path: Path
+    binary: ServerBinary, owner: embedded_guard.Owner, tmp_path: Path
 ) -> None:
     # Another Redis answers on the first port; it must not be mistaken for the new one.
-    command = [str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}"]
-    ports = chain([real.port], iter(embedded_guard.free_port, None))
-    running = embedded_guard.start(command, str(tmp_path), owner, lambda: next(ports))
-    assert running is not None
-    server, port = running
-    try:
-        assert port != real.port
-    finally:
-        embedded_guard.end(server)
-    with pytest.raises(embedded_guard.StartError, match="took 5 free ports"):
-        embedded_guard.start(command, str(tmp_path), owner, repeat(real.port).__next__)
-    assert real.alive
+    command = [str(binary.path), "-", *embedded.ON_PORT, "--dir", "{dir}"]
+    with OpenRedis(binary) as other:
+        ports = chain([other.port], iter(embedded_guard.free_port, None))
+        running = embedded_guard.start(command, str(tmp_path), owner, lambda: next(ports))
+        assert running is not None
+        server, address = running
+        try:
+            assert address.port != other.port
+        finally:
+            embedded_guard.end(server)
+        with pytest.raises(embedded_guard.StartError, match="took 5 free ports"):
+            embedded_guard.start(command, str(tmp_path), owner, repeat(other.port).__next__)
+        assert other.alive
+
+
+def test_socket_has_a_short_path_where_the_temporary_folder_has_a_long_one(
+    binary: ServerBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A server would cut the path, and listen at another place.
+    deep = tmp_path / ("d" * 100) / "a b%41?"
+    deep.mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(deep))
+    with EmbeddedRedis(binary) as server, Acker.from_url(server.url, "orders") as acker:
+        assert len(server.url) < 103
+        assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
+        assert acker.connection.client.ping()
+        directory = server.directory
+    assert not directory.exists()
+
+
+def test_url_of_a_socket_is_encoded(
+    binary: ServerBinary, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("a b%41?#@é")))
+    with EmbeddedRedis(binary) as server, Acker.from_url(server.url, "orders") as acker:
+        assert acker.connection.client.ping()
+        with redis.Redis.from_url(server.url) as client:
+            assert client.ping()
 
 
 # Errors of a server that cannot be started.

@@ -9,6 +9,7 @@ from tests.cluster.servers import Cluster
 from tests.conftest import binary_of, missing
 from tests.languages.clients import CLIENTS, Client
 from tests.languages.driver import Driver
+from tests.open_redis import OpenRedis
 
 SIDES = [(client, library) for client in CLIENTS.values() for library in client.libraries]
 """Each client, with each library that it works with."""
@@ -67,5 +68,5 @@ def masters() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def alone() -> Iterator[EmbeddedRedis]:
     """Yield a separate server for the vectors, which empty it repeatedly."""
-    with EmbeddedRedis() as running:
+    with OpenRedis() as running:
         yield running

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
 from tests.languages.clients import CLIENTS
 from tests.languages.driver import Driver, DriverError
 from tests.languages.monitor import Command, Monitor
 from tests.languages.server import Server
+from tests.open_redis import OpenRedis
 from tests.vectors import run
 from tests.vectors.make import HERE
 
@@ -321,7 +321,7 @@ def main(name: str, *words: str) -> int:
         sys.exit(f"{lacks} is missing")
     wanted = {n: v for n, v in load().items() if not words or any(word in n for word in words)}
     failed = 0
-    with EmbeddedRedis() as redis, Monitor([redis.port]) as monitor:
+    with OpenRedis() as redis, Monitor([redis.port]) as monitor:
         server = Server([redis.port])
         server.load_scripts()
         for library in client.libraries:

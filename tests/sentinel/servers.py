@@ -14,6 +14,7 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
+from tests.open_redis import OpenRedis
 from tests.waiting import wait_until
 
 SERVICE = "svc"
@@ -30,11 +31,12 @@ AGAIN = 15.0
 """Seconds after which a requested failover has ended or was given up."""
 PERIODS = {"info-period": 500, "publish-period": 200}
 """In ms. Sentinels demote a replaced master after four times the second period; by default 8 s."""
-# An embedded server passes options for a port and a directory; a sentinel needs a writable
-# configuration file as its first argument.
+# An embedded server passes "-", to read a password from stdin, and options for a port and a
+# directory; a sentinel needs a writable configuration file as its first argument.
 WRAPPER = """\
 #!/bin/sh
-exec '{binary}' '{config}' --sentinel "$@"
+shift
+exec '{binary}' '{config}' --sentinel "$@" -
 """
 # Without a delay a new replica synchronizes immediately.
 REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
@@ -132,7 +134,7 @@ class Watched:
 
     def _server(self, *settings: str) -> EmbeddedRedis:
         extra = (*REPLICATION, *settings)
-        return self._stack.enter_context(EmbeddedRedis(binary=self._binary, extra_args=extra))
+        return self._stack.enter_context(OpenRedis(binary=self._binary, extra_args=extra))
 
     def _sentinel(self, number: int, port: int) -> EmbeddedRedis:
         config = self._directory / f"sentinel-{number}.conf"
@@ -141,7 +143,7 @@ class Watched:
         wrapper.write_text(WRAPPER.format(binary=self._binary.path, config=config))
         wrapper.chmod(0o700)
         binary = replace(self._binary, path=wrapper)
-        return self._stack.enter_context(EmbeddedRedis(binary=binary))
+        return self._stack.enter_context(OpenRedis(binary=binary))
 
     def _hurry(self) -> None:
         """Shorten the periods of the sentinels, which is possible from 7.0 on."""

@@ -10,6 +10,7 @@ from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import code_of, is_denied, translate
+from tests.open_redis import OpenRedis
 
 USER = "narrow"
 
@@ -73,7 +74,7 @@ def test_other_errors_inside_a_script_are_not_denials(narrow: redis.Redis, body:
 @pytest.fixture
 def alone(server: EmbeddedRedis) -> Iterator[redis.Redis]:
     """A separate server of the same kind."""
-    with EmbeddedRedis(server._binary) as own, redis.Redis(port=own.port) as client:
+    with OpenRedis(server._binary) as own, redis.Redis(port=own.port) as client:
         yield client
 
 

@@ -33,6 +33,7 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.transport import urls
 from tests.conftest import MakeAcker
+from tests.open_redis import OpenRedis
 
 
 def test_create_is_idempotent(any_server: EmbeddedRedis) -> None:
@@ -319,7 +320,7 @@ def test_status_levels(make_any_acker: MakeAcker) -> None:
 
 def test_unix_socket(any_server: EmbeddedRedis, tmp_path: Path) -> None:
     with (
-        EmbeddedRedis(extra_args=("--unixsocket", str(tmp_path / "s"))),
+        OpenRedis(extra_args=("--unixsocket", str(tmp_path / "s"))),
         Acker.from_url(f"unix://{tmp_path / 's'}", "n") as acker,
     ):
         assert acker.create()

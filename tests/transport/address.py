@@ -15,6 +15,7 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
+from tests.open_redis import OpenRedis
 from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
@@ -67,12 +68,8 @@ class TwoServers:
     def __init__(self, binary: ServerBinary) -> None:
         self._stack = contextlib.ExitStack()
         try:
-            self.old = self._stack.enter_context(
-                EmbeddedRedis(binary=binary, extra_args=REPLICATION)
-            )
-            self.new = self._stack.enter_context(
-                EmbeddedRedis(binary=binary, extra_args=REPLICATION)
-            )
+            self.old = self._stack.enter_context(OpenRedis(binary=binary, extra_args=REPLICATION))
+            self.new = self._stack.enter_context(OpenRedis(binary=binary, extra_args=REPLICATION))
             self.address = Address(self.old.port)
             self._stack.callback(self.address.close)
             follow(self.new, self.old)

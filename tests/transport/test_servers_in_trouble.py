@@ -12,6 +12,7 @@ from acker_redis.errors import EmbeddedServerError, RedisRefusedError, RedisUnav
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
+from tests.open_redis import OpenRedis
 from tests.support import row, tick, total, track, verdicts
 from tests.waiting import LIMIT, wait_until
 
@@ -21,7 +22,7 @@ A = 0x5A5A_0000_A5A5
 @pytest.fixture
 def own(server: EmbeddedRedis) -> Iterator[EmbeddedRedis]:
     """A server of the same kind, only for this test."""
-    with EmbeddedRedis(binary=server._binary) as running:
+    with OpenRedis(binary=server._binary) as running:
         yield running
 
 
@@ -109,7 +110,7 @@ def test_producer_without_hdel_does_not_stop_the_drain(own: EmbeddedRedis) -> No
 def cluster_server() -> EmbeddedRedis:
     """Start a server in cluster mode; the port of its bus, port + 10000, must be valid too."""
     for _ in range(30):
-        server = EmbeddedRedis(extra_args=("--cluster-enabled", "yes"))
+        server = OpenRedis(extra_args=("--cluster-enabled", "yes"))
         try:
             return server.start()
         except EmbeddedServerError as error:

@@ -6,7 +6,8 @@ import { FlowProducer, Job, Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 
 const MESSAGES = 5, WORKERS = 2, CONCURRENCY = 50;
-const [verb, url, argument] = process.argv.slice(2);
+const [verb, argument] = process.argv.slice(2);
+const url = process.env.BENCH_URL;
 const connect = () => new Redis(url, { maxRetriesPerRequest: null });
 const client = connect();
 
@@ -30,7 +31,7 @@ async function work() {
   });
 }
 
-const start = (verb) => fork(process.argv[1], [verb, url], { stdio: "ignore" });
+const start = (verb) => fork(process.argv[1], [verb], { stdio: "ignore" });
 
 async function end(worker, how) {
   if (worker.exitCode !== null || worker.signalCode !== null) return;

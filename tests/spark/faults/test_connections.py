@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
+from tests.open_redis import OpenRedis
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import STEPS
@@ -17,7 +17,7 @@ from tests.spark.faults.work import STEPS
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.nightly), 4])
 def test_one_connection_per_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
     given, _ = make_case(shards, "loose", mode="executors")
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "connections", timeout=60) as client:
+    with OpenRedis() as server, Acker.from_url(server.url, "connections", timeout=60) as client:
         client.create(AckerConfig(shards=shards))
         case = replace(given, url=server.url, namespace="connections")
         seen: list[dict[str, int]] = []

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from acker_redis.errors import ConfigError
-from acker_redis.terminal import plain
+from acker_redis.terminal import HIDDEN, plain
 
 Format = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
-_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
+_PLAIN = re.compile(rf"[^\s\"=\x00-\x1f\x7f-\x9f{HIDDEN}]+")
 
 
 class Event:

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.synchronize import Event
 from typing import Any
+from urllib.parse import urlsplit
 
 from dashboard import browsing, costs, interactive, spend
 from events import serving
@@ -180,9 +181,12 @@ class Api:
 
 def pings(url: str) -> Callable[[], object]:
     """Return a function that sends PING over a plain socket."""
-    host, port = url.split("//")[1].split("/")[0].rsplit(":", 1)
-    line = socket.create_connection((host, int(port)))
+    parts = urlsplit(url)
+    line = socket.create_connection((parts.hostname, parts.port))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    line.sendall(f"AUTH {parts.password}\r\n".encode())
+    if line.recv(64) != b"+OK\r\n":
+        raise RuntimeError("Redis refused the password")
 
     def ping() -> None:
         line.sendall(b"PING\r\n")

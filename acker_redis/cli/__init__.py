@@ -28,6 +28,7 @@ from acker_redis.cli import (
 )
 from acker_redis.cli.output import Exit, escape_controls, warn
 from acker_redis.errors import AckerError
+from acker_redis.terminal import complete_streams
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,6 +65,7 @@ for each in (
 
 def main() -> None:
     """Run the command line; print an AckerError as one sentence on stderr and exit with code 1."""
+    complete_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Ids are UTF-8, also on a terminal with another encoding.

@@ -1,5 +1,6 @@
 """Read lines from stdin as they arrive."""
 
+import codecs
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
@@ -9,6 +10,14 @@ from acker_redis.errors import InvalidBatchError
 
 CHUNK = 64 * 1024
 """Bytes per read of stdin, and limit of a line. The lines of one read become a batch."""
+
+
+def text_of(line: bytes, number: int) -> str:
+    """Return the text of a line; the first line may begin with a byte order mark, which is no text.
+
+    Editors and spreadsheets of Windows begin their files so.
+    """
+    return (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode()
 
 
 def chunks() -> Iterator[list[tuple[int, str]]]:
@@ -28,7 +37,7 @@ def chunks() -> Iterator[list[tuple[int, str]]]:
         for line in lines:
             number += 1
             try:
-                text = line.decode().strip("\r")
+                text = text_of(line, number).strip("\r")
             except UnicodeDecodeError:
                 raise InvalidBatchError(f"line {number} of stdin is not UTF-8") from None
             if text:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from acker_redis.cli.lines import text_of
 from acker_redis.errors import InvalidBatchError
 from acker_redis.trees.message_id import HEADER, MessageId
 
@@ -75,7 +76,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
         if len(data) > MAX_LINE:
             raise InvalidBatchError(f"line {number} of {name} is longer than 1 MiB")
         try:
-            line = data.decode()
+            line = text_of(data, number)
         except UnicodeDecodeError:
             raise InvalidBatchError(f"line {number} of {name} is not UTF-8") from None
         if line.strip():

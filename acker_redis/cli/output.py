@@ -57,7 +57,10 @@ def warn(text: str) -> None:
 def confirm(question: str) -> None:
     """Ask on stderr, so that stdout stays readable by programs; exit unless the answer is yes."""
     typer.echo(plain(f"{question} [y/N] "), nl=False, err=True)
-    answer = sys.stdin.readline()
+    try:
+        answer = sys.stdin.readline()
+    except OSError:  # stdin is closed
+        answer = ""
     if answer.strip().lower() not in ("y", "yes"):
         warn(
             "nothing was changed"

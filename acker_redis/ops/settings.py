@@ -130,13 +130,13 @@ class Settings(BaseSettings):
 
 
 def read_secret(path: Path, name: str) -> str:
-    """Return the content of a secret's file, without the line's end.
+    """Return the content of a secret's file, without a byte order mark and the line's end.
 
     Raises ConfigError, which names the setting and never quotes the content, if the file is empty
     or unreadable.
     """
     try:
-        text = path.read_text().strip("\r\n")
+        text = path.read_text(encoding="utf-8-sig").strip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{name}: cannot read {path}: {reason}") from None

@@ -99,7 +99,7 @@ class Replayed:
 def load(path: Path) -> History:
     """Read a history. Raise ConfigError if the file is not one."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
         version, life = found["history"], found["life"]
         if version != 1:
             raise ConfigError(f"{path}: format {version!r} of a history; this version reads 1")

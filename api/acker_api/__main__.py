@@ -7,16 +7,18 @@ from acker_api.settings import ApiSettings
 from acker_redis import logs
 from acker_redis.errors import AckerError
 from acker_redis.ops.settings import Settings
+from acker_redis.terminal import complete_streams, plain
 
 
 def main() -> int:
     """Serve until SIGTERM or Ctrl-C; return the exit code. Write an AckerError to stderr."""
+    complete_streams()
     try:
         settings = Settings.read()
         logs.set_up(settings.log_level, settings.log_format)
         return serve(settings, ApiSettings.read())
     except AckerError as error:
-        sys.stderr.write(f"acker-api: {error}\n")
+        sys.stderr.write(plain(f"acker-api: {error}\n"))
         return 1
 
 

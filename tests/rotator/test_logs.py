@@ -61,6 +61,11 @@ def test_controls_do_not_reach_a_terminal(logged: Callable[..., io.StringIO]) ->
     assert 'why="page \\u009b2J" label="a\\u0080b"' in text
     assert "ValueError: page \\x9b2J\n" in text
     assert Event("tick", label="a\x80b").__str__() == 'tick label="a\\u0080b"'
+    # Marks of direction and characters without width, as a field and in a message.
+    log.info(Event("tick", label="a\u202eb\u200b"))
+    log.warning("text of a user: \u202e \u2066")
+    assert '="a\\u202eb\\u200b"\n' in out.getvalue()
+    assert "text of a user: \\u202e \\u2066\n" in out.getvalue()
 
 
 def test_events_as_json_lines(logged: Callable[..., io.StringIO]) -> None:

@@ -81,7 +81,7 @@ class VisibleStream:
 def complete_streams() -> None:
     """Replace the standard streams that are closed; call this before the program opens anything.
 
-    What is written to stderr is dropped then. To read stdin or to write stdout raises OSError: a
+    Lines for stderr are dropped then. Reading stdin or writing stdout raises OSError: a
     command must not print the ids of messages, or take verdicts, without a reader.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -77,7 +77,7 @@ class EmbeddedRedis:
             override the settings made here, except its address and its password. All users of this
             machine can read them.
         tcp: Listen on a port of 127.0.0.1 instead of a Unix socket, for programs that know no
-            sockets. The server then demands a random password. Whoever has the password can do what
+            sockets. The server then demands a random password. A user who has it can do what
             this user can: on Redis 6.2, ``CONFIG SET dir`` writes files to any folder. Give it to
             programs by their environment, because all users can read the arguments of a process.
 

@@ -22,6 +22,7 @@ import json
 import multiprocessing
 import socket
 import statistics
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,8 @@ BATCHES = 50
 """Batches of the producer per second."""
 MESSAGES = 4
 """Messages of a tree of the producer, each acked in a separate batch."""
+SCANNERS = 6
+"""Clients that read all pending trees at the same time."""
 PAUSE = 0.05
 """Seconds between calls."""
 KEPT = 3.0
@@ -148,8 +151,8 @@ class Api:
     def get(self, path: str) -> bytes:
         """Return the body of the response; raise RuntimeError unless its status is 200.
 
-        A 503 is retried, and its time counts: on a busy machine Redis may take longer than the
-        second that the service waits for it.
+        A 503 and a 429 are retried, and their time counts: on a busy machine Redis may take longer
+        than the second that the service waits for it, and other scans are in progress.
         """
         deadline = time.monotonic() + PATIENCE
         if time.monotonic() - self._asked > KEPT:
@@ -158,7 +161,7 @@ class Api:
             status, body = self._ask(path)
             if status == 200:
                 return body
-            if status not in (503, None) or time.monotonic() > deadline:
+            if status not in (429, 503, None) or time.monotonic() > deadline:
                 raise RuntimeError(f"GET {path} returned {status}: {body[:300]!r}")
 
     def _ask(self, path: str) -> tuple[int | None, bytes]:
@@ -296,6 +299,39 @@ def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
     )
 
 
+def scans(acker: Acker, port: int, calls: int) -> None:
+    """Print the times of a producer's small batches, and the rate of scans beside them."""
+    print(f"  {'a batch of one tree, ms':32}{'calls':>6}{'p50':>9}{'p99':>9}{'max':>9}")
+    for scanners in (0, 1, SCANNERS):
+        ended, done = threading.Event(), [0] * scanners
+
+        def scan(number: int, ended: threading.Event, done: list[int]) -> None:
+            api, cursor = Api(port), ""
+            while not ended.is_set():
+                page = api.told(f"{ROOT}/trees?source_id=absent&limit=1000&cursor={cursor}")
+                done[number] += page["looked"]
+                cursor = page["next"] or ""
+
+        def produce() -> None:
+            batch = Batch("bench-producer")
+            batch.track(new_anchor(), "order-1", [])
+            acker.apply(batch)
+
+        threads = [
+            threading.Thread(target=scan, args=(number, ended, done)) for number in range(scanners)
+        ]
+        for thread in threads:
+            thread.start()
+        begun = time.monotonic()
+        compare([Case(f"beside {scanners} scans", produce)], calls)
+        rate = sum(done) / (time.monotonic() - begun)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        if scanners:
+            print(f"    the scans read {rate:,.0f} records/s")
+
+
 def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -353,6 +389,8 @@ def main() -> None:
                 measure(rows)
                 rate = (rows() - before) / (time.monotonic() - begun)
                 print(f"  the producer applied {rate:,.0f} rows/s")
+            print("scans")
+            scans(acker, port, args.calls)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Actions:
         A dry run changes nothing, and is not in the audit log.
         """
         check_text("why", failing.why, 0)
-        acker, lane = self._acker(namespace), self._lane(namespace)
+        acker, lane = self._reader.scanner(namespace, RETRY_FOR), self._lane(namespace)
         if failing.dry_run:
             return await self._in_time(failing.run(acker, lane))
 

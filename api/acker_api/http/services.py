@@ -11,8 +11,8 @@ from fastapi import Depends, Request
 from acker_api.acting.actions import Actions
 from acker_api.acting.audit import Audit
 from acker_api.auth.identity import Identity
-from acker_api.auth.limits import Failures, Limiter
-from acker_api.auth.tokens import Tokens
+from acker_api.auth.limits import Failures, Limiter, address_of
+from acker_api.auth.tokens import Tokens, Who
 from acker_api.live.hub import Hub
 from acker_api.reading.ages import Ages
 from acker_api.reading.canary import Canary, Flight
@@ -22,6 +22,7 @@ from acker_api.reading.overview import PERIOD as JUDGED_EACH
 from acker_api.reading.overview import Judged, Overview
 from acker_api.reading.pulse import Pulse
 from acker_api.reading.reader import Reader, Survey
+from acker_api.reading.scans import SHARE, Turns
 from acker_api.settings import ApiSettings, open_files
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.doctor.readings import Readings
@@ -63,6 +64,7 @@ class Services:
     logins: Limiter
     failures: Failures
     reader: Reader
+    scans: Turns
     audit: Audit
     actions: Actions
     canary: Canary
@@ -93,7 +95,12 @@ class Services:
         for sentence in open_files(api_settings):
             log.warning(Event("open_file", why=sentence))
         client = settings.connect_async()
-        reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
+        reader = Reader(
+            client,
+            api_settings.answer_within,
+            api_settings.scrape_within,
+            SHARE / api_settings.workers,
+        )
 
         canary = Canary(reader, min(api_settings.answer_within, api_settings.scrape_within))
         ages = Ages(reader.aged, sys.maxsize)
@@ -108,6 +115,7 @@ class Services:
             logins=Limiter(share(LOGINS, api_settings.workers)),
             failures=Failures(share(WRONG_TOKENS, api_settings.workers)),
             reader=reader,
+            scans=Turns(),
             audit=audit,
             actions=Actions(reader, audit),
             canary=canary,
@@ -162,6 +170,12 @@ def _services(request: Request) -> Services:
 
 Shared = Annotated[Services, Depends(_services)]
 """The services, for a route."""
+
+
+def client_of(services: Services, who: Who, request: Request) -> str:
+    """Return by which client the streams and scans of a caller are counted."""
+    by_address = services.identity.tokens.open
+    return f"address {address_of(request.scope.get('client'))}" if by_address else who.name
 
 
 class _Judge:

@@ -16,6 +16,7 @@ from redis.exceptions import NoPermissionError
 from acker_api.reading.expired import ExpiredByEdge
 from acker_api.reading.kept import Kept
 from acker_api.reading.moved import Moved
+from acker_api.reading.scans import SHARE, Scanning
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 RETRY_FOR = 0.2
 """Seconds for which a read is retried."""
+SCAN_WITHIN = 4.0
+"""Seconds in which a scan must end, beyond the timeout of other reads."""
 CALLS = 16
 """Maximum of concurrent scripts, and so of connections: a namespace may have 1024 shards."""
 SIDE_BY_SIDE = 4
@@ -79,9 +82,14 @@ class Survey:
 class Reader:
     """Reads the namespaces of one Redis, in one event loop."""
 
-    def __init__(self, client: Any, answer_within: float, scrape_within: float) -> None:
+    def __init__(
+        self, client: Any, answer_within: float, scrape_within: float, share: float = SHARE
+    ) -> None:
         self._client = client
         self._connection = _Gated(client)
+        self._scanning = Scanning(self._connection, share)
+        self.scan_within = answer_within / 2
+        """Seconds after which a scan stops, and returns the records that it has read."""
         self.moved = self._connection.moved
         """Detects that the master was demoted."""
         self.expired = ExpiredByEdge()
@@ -101,6 +109,21 @@ class Reader:
         acker = AsyncAcker(self._client, namespace, retry_for=retry_for)
         acker.connection = self._connection
         return acker
+
+    def scanner(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
+        """Return such a client for reads of many records, which leave Redis to other clients."""
+        acker = self.acker(namespace, retry_for)
+        acker.connection = self._scanning
+        return acker
+
+    async def scan(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a scan; it has longer than other reads, because it rests."""
+        self.moved.look()
+        return await _within(self._answer_within + SCAN_WITHIN, read)
+
+    async def scan_flow(self, flow: Flow[T]) -> T:
+        """Return the result of a flow that reads many records, likewise."""
+        return await self.scan(lambda: self._scanning.drive(flow))
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a read. Raise RedisUnavailableError if it takes too long."""

@@ -225,7 +225,7 @@ async def _verdicts(
         return following if place.last and following.sources(status) else None
     shards = [ShardKeys(status.namespace, shard.shard) for shard in status.shards]
     flow = newest(shards, sources, limit, place.before, _Picks(sought), status.config.edges)
-    page = await reader.drive(flow)
+    page = await reader.scan_flow(flow)
     found.verdicts, found.looked_verdicts = page.verdicts, page.passed
     last = place.last or sources[-1]
     if page.next:
@@ -238,12 +238,12 @@ async def _pending(
     reader: Reader, found: Found, sought: Sought, cursor: PageCursor, limit: int
 ) -> PageCursor | None:
     """Read some pages of the pending trees; return the next position."""
-    acker = reader.acker(found.status.namespace)
+    acker = reader.scanner(found.status.namespace)
     meant = Filter(sought.text, prefix=True)
 
     async def read() -> PageCursor | None:
         at: PageCursor | None = cursor
-        async for _, page, following in walk(acker, meant, cursor, 1000):
+        async for _, page, following in walk(acker, meant, cursor, 1000, reader.scan_within):
             found.trees.update((tree.anchor, tree) for tree in page.trees)
             found.blocks.update((block.block, block) for block in page.blocks)
             found.looked_pending += page.looked
@@ -252,4 +252,4 @@ async def _pending(
                 break
         return at
 
-    return await reader.read(read)
+    return await reader.scan(read)

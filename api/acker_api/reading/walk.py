@@ -1,5 +1,7 @@
 """Trees and blocks by filters: pages of ``AsyncAcker.page``, and more where few match."""
 
+import math
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal
@@ -60,18 +62,24 @@ class Filter:
 
 
 async def walk(
-    acker: AsyncAcker, meant: Filter, cursor: PageCursor | None, limit: int
+    acker: AsyncAcker,
+    meant: Filter,
+    cursor: PageCursor | None,
+    limit: int,
+    within: float = math.inf,
 ) -> AsyncIterator[tuple[PageCursor, TreePage, PageCursor | None]]:
     """Yield pages, each with its cursor and the next one; as many as one answer may take.
 
-    A caller that has enough stops. ``limit`` is the approximate number of records of a page. Pages
-    grow if only tracked trees are wanted: mostly nearly all records match, but perhaps few.
+    A caller that has enough stops. No page begins after ``within`` seconds. ``limit`` is the
+    approximate number of records of a page. Pages grow if only tracked trees are wanted: mostly
+    nearly all records match, but perhaps few.
     """
     kind = meant.kind or ("tree" if meant.state else None)
     shards = (await acker.config()).shards if kind else 0
     looked, at, grown = 0, past(cursor or PageCursor(), kind, shards), 1
+    until = time.monotonic() + within
     for _ in range(MAX_PAGES):
-        if at is None or looked >= MAX_LOOKED:
+        if at is None or looked >= MAX_LOOKED or (looked and time.monotonic() > until):
             return
         count = min(1000, (grown if meant.tracked else 1) * limit)
         page = await acker.page(at, count, meant.source_id, meant.source, prefix=meant.prefix)

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import StringConstraints
 from starlette.datastructures import Headers
 
-from acker_api.auth.limits import address_of
 from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import refusal, require
 from acker_api.http.routes.answers import answers
 from acker_api.http.routes.names import Namespace
-from acker_api.http.services import Services, Shared
+from acker_api.http.services import Services, Shared, client_of
 from acker_api.live.board import Listener
 from acker_api.live.several import Several
 from acker_api.live.stream import EventStream
@@ -94,7 +93,7 @@ async def follow_namespaces(
     that the token may not see.
     """
     wanted = dict.fromkeys([*([(None, None)] if overview else []), *map(_part, namespace or ())])
-    live, client = services.live, _client(services, who, request)
+    live, client = services.live, client_of(services, who, request)
     parts: list[tuple[str | None, Listener]] = []
     refused: list[tuple[str, Problem]] = []
 
@@ -135,12 +134,6 @@ def _part(text: str) -> tuple[str, str | None]:
     return name, last or None
 
 
-def _client(services: Services, who: Who, request: Request) -> str:
-    """Return the client by which streams are counted."""
-    by_address = services.identity.tokens.open
-    return f"address {address_of(request.scope.get('client'))}" if by_address else who.name
-
-
 async def _follow(
     services: Services, who: Who, namespace: str, request: Request, last: str | None
 ) -> EventStream:
@@ -149,6 +142,6 @@ async def _follow(
     def still() -> bool:
         return refusal(services.identity.of(headers), Role.VIEWER, namespace) is None
 
-    client = _client(services, who, request)
+    client = client_of(services, who, request)
     listener = await services.live.listen(namespace, who, client, last)
     return EventStream(listener, lambda: services.live.leave(listener), still)

@@ -3,14 +3,14 @@
 from bisect import bisect_right
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import require
 from acker_api.http.routes.answers import ACTS, READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.routes.paths import V1
-from acker_api.http.services import Shared
+from acker_api.http.services import Shared, client_of
 from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
 from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
@@ -124,6 +124,7 @@ async def get_config(services: Shared, who: Viewer, namespace: Namespace) -> Con
 async def get_waits(
     services: Shared,
     who: Viewer,
+    request: Request,
     namespace: Namespace,
     sample: Annotated[
         int, Query(description="Approximate number of trees to read", ge=1, le=MAX_SAMPLE)
@@ -137,7 +138,8 @@ async def get_waits(
     """
     status = await services.reader.status(namespace)
     flows = services.reader.acker(namespace).flows
-    waits = await services.reader.drive(read_waits(flows, status, sample))
+    async with services.scans.of(client_of(services, who, request)):
+        waits = await services.reader.scan_flow(read_waits(flows, status, sample))
     return WaitingTrees.of(waits, services.reader.expired.note(status))
 
 

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import require
 from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
-from acker_api.http.services import Shared
+from acker_api.http.services import Shared, client_of
 from acker_api.reading.verdicts import After, Meant, choose, newest, oldest
 from acker_api.shapes.verdicts import Backlog, Outcomes, Reason, Verdict, Waiting
 from acker_redis.doctor.standing import backlog_ratio
@@ -23,6 +23,7 @@ Viewer = Annotated[Who, require(Role.VIEWER)]
 async def list_outcomes(
     services: Shared,
     who: Viewer,
+    request: Request,
     namespace: Namespace,
     source: Annotated[
         str, Query(description="Only of this source", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
@@ -42,7 +43,8 @@ async def list_outcomes(
     sources = [source] if source else choose(status.backlog, len(shards))
     begin = After.parse(before) if before else None
     flow = newest(shards, sources, limit, begin, Meant(verdict, reason), status.config.edges)
-    page = await services.reader.drive(flow)
+    async with services.scans.of(client_of(services, who, request)):
+        page = await services.reader.scan_flow(flow)
     return Outcomes.of(page, sources, who.sees_ids(namespace))
 
 

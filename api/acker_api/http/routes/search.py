@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import require
 from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
-from acker_api.http.services import Shared
+from acker_api.http.services import Shared, client_of
 from acker_api.live.recent import recent
 from acker_api.live.watch import NamespaceWatch
 from acker_api.reading.search import Position, Sought, search
@@ -21,6 +21,7 @@ router = APIRouter(prefix="/namespaces/{namespace}/search", tags=["trees"])
 async def search_namespace(
     services: Shared,
     who: Annotated[Who, require(Role.VIEWER)],
+    request: Request,
     namespace: Namespace,
     q: Annotated[
         str,
@@ -46,7 +47,8 @@ async def search_namespace(
     ids = who.sees_ids(namespace)
     sought = Sought.parse(q, ids)
     at = Position.parse(cursor) if cursor else None
-    found = await search(services.reader, namespace, sought, at, limit)
+    async with services.scans.of(client_of(services, who, request)):
+        found = await search(services.reader, namespace, sought, at, limit)
     watch = services.live.watch_of(namespace)
     passed, looked = _recent(watch, sought, limit, ids, first=at is None)
     return SearchResult.of(found, sought.anchor, passed, looked, ids)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from acker_api.acting.actions import not_pending
 from acker_api.acting.fail_all import Failing
@@ -11,7 +11,7 @@ from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import require
 from acker_api.http.routes.answers import ACTS, READS, answers
 from acker_api.http.routes.names import Anchor, Namespace
-from acker_api.http.services import Shared
+from acker_api.http.services import Shared, client_of
 from acker_api.problems import Problem
 from acker_api.reading.walk import STEP, Filter, Kind, walk
 from acker_api.shapes.trees import (
@@ -49,6 +49,7 @@ SCANNED = (
 async def list_trees(
     services: Shared,
     who: Viewer,
+    request: Request,
     namespace: Namespace,
     cursor: Annotated[str, Query(description="`next` of the previous page", max_length=64)] = "",
     limit: Annotated[int, Query(description="Approximate number", ge=1, le=1000)] = 100,
@@ -69,10 +70,11 @@ async def list_trees(
     `tracked` filter a page after it was read, so few entries or none may be left; `next` continues.
     A full pagination returns every tree that stays pending for the whole scan, some perhaps twice.
     """
-    acker = services.reader.acker(namespace)
+    acker, within = services.reader.scanner(namespace), services.reader.scan_within
     meant = Filter(source_id, source, bucket, min_age_ms, state, kind, tracked)
     at = PageCursor.parse(cursor) if cursor else None
-    found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
+    async with services.scans.of(client_of(services, who, request)):
+        found = await services.reader.scan(lambda: _gather(acker, meant, at, limit, within))
     edges = (await services.reader.read(acker.config)).edges
     return Trees(
         trees=[Tree.seen(tree, edges, who.sees_ids(namespace)) for tree in found.trees.values()],
@@ -99,10 +101,12 @@ class _Gathered:
     unreadable: int = 0
 
 
-async def _gather(acker: AsyncAcker, meant: Filter, at: PageCursor | None, limit: int) -> _Gathered:
+async def _gather(
+    acker: AsyncAcker, meant: Filter, at: PageCursor | None, limit: int, within: float
+) -> _Gathered:
     found = _Gathered()
     step = max(limit, STEP) if meant.afterwards else limit
-    async for _, page, next_ in walk(acker, meant, at, step):
+    async for _, page, next_ in walk(acker, meant, at, step, within):
         found.trees.update((tree.anchor, tree) for tree in meant.trees(page))
         found.blocks.update((block.block, block) for block in meant.blocks(page))
         found.next = next_
@@ -115,7 +119,7 @@ async def _gather(acker: AsyncAcker, meant: Filter, at: PageCursor | None, limit
 
 @router.post("/fail", responses=answers(*ACTS))
 async def fail_trees(
-    services: Shared, who: Operator, namespace: Namespace, asked: FailTrees
+    services: Shared, who: Operator, request: Request, namespace: Namespace, asked: FailTrees
 ) -> FailedTrees:
     """Fail all trees that match, also those in blocks; a dry run unless `dry_run` is false.
 
@@ -141,7 +145,8 @@ async def fail_trees(
         cursor=PageCursor.parse(asked.cursor) if asked.cursor else None,
         dry_run=asked.dry_run,
     )
-    done = await services.actions.fail_all(who, namespace, failing)
+    async with services.scans.of(client_of(services, who, request)):
+        done = await services.actions.fail_all(who, namespace, failing)
     return FailedTrees.of(done, asked.dry_run)
 
 

@@ -164,6 +164,17 @@ def parse_tuple(text: str | bytes) -> tuple[int, int]:
     if isinstance(text, bytes):
         text = text.decode("latin-1")
     if not _TEXT.fullmatch(text):
-        raise InvalidBatchError(f"an anchored tuple is <anchor>:<tuple>, not {text[:50]!r}")
+        raise InvalidBatchError(f"an anchored tuple is <anchor>:<tuple>, not {hidden(text)!r}")
     anchor, _, tuple_id = text.partition(":")
     return check_anchor(int(anchor)), check_tuple_id(int(tuple_id))
+
+
+def hidden(text: str) -> str:
+    """Return the shape of a text that may contain ids, for an error: ``#`` stands for a digit.
+
+    Errors reach logs, and an id of a log is enough to ack its message.
+
+    >>> hidden("[7:40]")
+    '[#:##]'
+    """
+    return re.sub("[0-9]", "#", text[:50])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
@@ -42,9 +42,9 @@ class Outcome:
     """Of an expired tree: ``deadline``, if it had reached its deadline; or ``idle``: its N ticks
     were over, counted from its last row with ``refresh="update"``, from its first with ``never``.
     Otherwise ''."""
-    residual: int = 0
+    residual: int = field(default=0, repr=False)
     """Of an expired tree: its checksum, the XOR of the ids of its outstanding messages. If one
-    message is missing, this is its id. 0 if it is unknown."""
+    message is missing, this is its id. 0 if it is unknown. It is not in ``repr()``."""
     idle_ms: int = 0
     """Of an expired tree: milliseconds from its last row to the verdict; in a block, from the last
     row of the block, to within a tick."""
@@ -95,7 +95,7 @@ class BlockOutcome:
     """Of a block that expired: ``idle`` or ``deadline``, see :attr:`Outcome.cause`."""
     idle_ms: int = 0
     """Of a block that expired: milliseconds from its last row, to within a tick."""
-    residuals: tuple[int, ...] = ()
+    residuals: tuple[int, ...] = field(default=(), repr=False)
     """The checksum of each slot in ``nacked``; 0 if the block has lost its checksums."""
     edges: tuple[str, ...] = ()
     """Of a block that expired: the names of all edges of the namespace."""
@@ -192,7 +192,7 @@ def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()
         return _entry(shard, name, fields, edges)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise SchemaError(
-            f"entry {shard}:{name} of the outcomes has been tampered with ({error!r:.80})"
+            f"entry {shard}:{name} of the outcomes has been tampered with ({type(error).__name__})"
         ) from None
 
 

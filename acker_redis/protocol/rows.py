@@ -97,9 +97,7 @@ def whole(tuple_id: int, emitted: Iterable[int]) -> int:
     """Return the delta of a processed message: its id XOR the ids of all messages it caused."""
     children = list(emitted)
     if check_tuple_id(tuple_id) in children:
-        raise InvalidBatchError(
-            f"a message and one that it caused have the same id {tuple_id}; draw another"
-        )
+        raise InvalidBatchError("a message and one that it caused have the same id; draw another")
     return tuple_id ^ xor_ids(children)
 
 

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
@@ -32,7 +32,7 @@ class BlockState:
     """Slots whose checksum is not zero: messages are outstanding. Includes failed slots."""
     failed: tuple[int, ...]
     """Slots that have failed; each was nacked when it failed."""
-    outstanding: tuple[int, ...] = ()
+    outstanding: tuple[int, ...] = field(default=(), repr=False)
     """The checksums of the slots in ``open`` that have not failed, in order."""
     absent: tuple[int, ...] = ()
     """Slots that hold no tree; they are in no other field."""
@@ -58,8 +58,9 @@ class TreeState:
     """
 
     anchor: int
-    checksum: int
-    """XOR of the ids of its outstanding messages. 0 in a block: complete, but not acked yet."""
+    checksum: int = field(repr=False)
+    """XOR of the ids of its outstanding messages. 0 in a block: complete, but not acked yet. It is
+    not in ``repr()``: a row of this number completes the tree."""
     source: str
     """The source that tracked the tree; '' if it was not tracked yet."""
     source_id: str

@@ -119,14 +119,14 @@ class BoltTerms:
         """Log the messages that vanished."""
         log.warning(
             "%s: in batch %d of query %s messages of %d trees vanished: nothing was emitted from "
-            "them, and they were neither acked nor failed. Their trees %s. The first messages, as "
-            "anchor:tuple: %s. If rows are left out on purpose, ack them: b.ack(rows)",
+            "them, and they were neither acked nor failed. Their trees %s. The first anchors: %s. "
+            "If rows are left out on purpose, ack them: b.ack(rows)",
             self._given.application.namespace,
             report.batch_id,
             self._given.name,
             report.vanished,
             "fail" if self._unmentioned == "fail" else "will expire",
-            ", ".join(report.examples),
+            ", ".join(each.partition(":")[0] for each in report.examples),
         )
 
     def delivered_twice(self, terms: list[Terms]) -> DataFrame:

@@ -69,7 +69,7 @@ def from_headers(headers: str | Column = "headers") -> Column:
     pairs = F.filter(F.split(text, ","), lambda each: ~each.rlike(r"^[ \t]*$"))
     ids = F.transform(pairs, _pair)
     once = F.size(F.array_distinct(ids["anchor"])) == F.size(ids)
-    wrong = _error("an anchor occurs twice in one message id: ", text)
+    wrong = _error("an anchor occurs twice in one message id: ", _hidden(text))
     too_many = _error(f"a message belongs to at most {MAX_ANCHORS} trees")
     found = F.when(F.size(pairs) > MAX_ANCHORS, too_many).when(once, ids).otherwise(wrong)
     return F.when(F.size(pairs) > 0, found).alias("anchors")
@@ -89,11 +89,16 @@ def _pair(text: Column) -> Column:
     # 19 digits may be too many for a BIGINT. The cast would raise an error or return null,
     # depending on the session.
     anchor, tuple_ = (F.regexp_extract(text, _PAIR, n).cast("decimal(19,0)") for n in (1, 2))
-    wrong = _error("the header acker-tuple needs <anchor>:<tuple>, and has: ", text)
+    wrong = _error("the header acker-tuple needs <anchor>:<tuple>, and has: ", _hidden(text))
     valid = text.rlike(_PAIR) & (F.greatest(anchor, tuple_) <= F.lit(TUPLE_MAX))
     return F.when(
         valid, F.struct(anchor.cast("bigint").alias("anchor"), tuple_.cast("bigint").alias("tuple"))
     ).otherwise(wrong)
+
+
+def _hidden(text: Column) -> Column:
+    """Return the shape of a text: errors reach logs, and an id is enough to ack its message."""
+    return F.regexp_replace(F.substring(text, 1, 50), "[0-9]", "#")
 
 
 def _error(words: str, value: Column | None = None) -> Column:

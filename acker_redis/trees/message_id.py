@@ -119,7 +119,7 @@ class MessageId(Mapping[int, int]):
         if isinstance(given, str | bytes | bytearray | memoryview):
             return cls.parse(given)
         raise InvalidBatchError(
-            f"a message id is text, bytes or a MessageId, not {given!r}; "
+            f"a message id is text, bytes or a MessageId, not {type(given).__name__}; "
             "for an unanchored message, ''"
         )
 
@@ -238,4 +238,4 @@ def _text(part: object, what: str) -> str:
         return part
     if isinstance(part, bytes | bytearray | memoryview):  # bytearray: PySpark's binary columns
         return bytes(part).decode("latin-1")
-    raise InvalidBatchError(f"{what} text or bytes, not {part!r}")
+    raise InvalidBatchError(f"{what} text or bytes, not {type(part).__name__}")

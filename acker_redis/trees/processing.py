@@ -337,8 +337,9 @@ class Processing:
         try:
             return [self._places[message_id] for message_id in chosen]
         except KeyError as error:
+            anchors = ", ".join(map(str, sorted(error.args[0]))) or "no tree"
             raise InvalidBatchError(
-                f"{error.args[0]!r} is not one of the inputs of this Processing"
+                f"a message of {anchors} is not one of the inputs of this Processing"
             ) from None
 
     def _give(self, place: int, edge: int, code: int, anchors: Iterable[int]) -> None:
@@ -589,5 +590,5 @@ def _check_distinct(inputs: Iterable[MessageId]) -> None:
     seen: set[tuple[int, int]] = set()
     for pair in (pair for message_id in inputs for pair in message_id.items()):
         if pair in seen:
-            raise InvalidBatchError(f"message {pair[0]}:{pair[1]} is given twice")
+            raise InvalidBatchError(f"a message of tree {pair[0]} is given twice")
         seen.add(pair)

@@ -37,7 +37,8 @@ def id_of(headers: Any, queue: str) -> MessageId:
     if not headers:
         return MessageId()
     if not isinstance(headers, Mapping):
-        raise InvalidBatchError(f"the headers of a message are a table, not {headers!r}")
+        kind = type(headers).__name__
+        raise InvalidBatchError(f"the headers of a message are a table, not {kind}")
     found = [value for name, value in headers.items() if name.lower() == HEADER]
     if len(found) > 1:
         raise InvalidBatchError(f"a message has the header {HEADER} once, not {len(found)} times")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 EXAMPLES = 3
 """Maximum number of vanished messages that a report names."""
@@ -83,9 +83,9 @@ class Report:
     vanished: int = 0
     """Trees with a message that vanished: nothing was emitted from it, and it was neither acked nor
     failed. With ``unmentioned='fail'`` these trees count in ``failed``, too."""
-    examples: tuple[str, ...] = ()
+    examples: tuple[str, ...] = field(default=(), repr=False)
     """``anchor:tuple`` of up to three messages that vanished. If several of one tree did, ``tuple``
-    is the XOR of their ids."""
+    is the XOR of their ids. The log has the anchors only."""
     changed: bool = False
     """Whether the batch came back with other content, so that its trees were failed."""
 

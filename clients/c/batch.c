@@ -56,6 +56,15 @@ void acker_hex(const uint8_t *bytes, size_t count, char *hex) {
 
 /* --- Ids --- */
 
+const char *acker_shape(acker_text text, char shape[ACKER_SHAPE]) {
+    size_t size = text.size < ACKER_SHAPE - 1 ? text.size : ACKER_SHAPE - 1;
+    for (size_t i = 0; i < size; i++) {
+        shape[i] = text.data[i] >= '0' && text.data[i] <= '9' ? '#' : text.data[i];
+    }
+    shape[size] = 0;
+    return shape;
+}
+
 int acker_parse_id(acker_text text, uint64_t *id, acker_error *error) {
     uint64_t found = 0;
     bool good = text.size > 0;
@@ -65,8 +74,9 @@ int acker_parse_id(acker_text text, uint64_t *id, acker_error *error) {
         found = 10 * found + digit;
     }
     if (!good) {
-        return refuse("an id is a decimal number of up to 64 bits, not '%.*s'",
-                      (int)(text.size < 50 ? text.size : 50), text.data);
+        char shape[ACKER_SHAPE];
+        return refuse("an id is a decimal number of up to 64 bits, not '%s'",
+                      acker_shape(text, shape));
     }
     *id = found;
     return 0;
@@ -120,8 +130,7 @@ int acker_whole(uint64_t tuple, const uint64_t *ids, size_t count, uint64_t *del
     if (check_tuple(tuple, error)) return -1;
     for (size_t i = 0; i < count; i++) {
         if (ids[i] == tuple) {
-            return refuse("a message and one that it caused have the same id %llu; draw another",
-                          (unsigned long long)tuple);
+            return refuse("a message and one that it caused have the same id; draw another");
         }
     }
     if (acker_xor(ids, count, delta, error)) return -1;

@@ -109,6 +109,10 @@ int acker_say(acker_error *error, const char *code, const char *words, ...)
     __attribute__((format(printf, 3, 4)));
 void acker_sha256(const char *const *data, const size_t *sizes, size_t count, uint8_t *digest);
 void acker_hex(const uint8_t *bytes, size_t count, char *hex);
+/* Write the shape of a text that may contain ids, for an error: # stands for a digit. Errors reach
+ * logs, and an id is enough to ack its message. */
+enum { ACKER_SHAPE = 51 };
+const char *acker_shape(acker_text text, char shape[ACKER_SHAPE]);
 int acker_random(void *bytes, size_t count, acker_error *error);
 /* Read the names of edges, joined by commas; return -1 if they are invalid. */
 int acker_read_edges(acker_text names, edge_list *found);

@@ -171,8 +171,9 @@ static int parse(acker_text text, input *to, acker_error *error) {
         acker_id one;
         uint64_t delta;
         if (!colon || left.size > 19 || right.size > 19) {
-            return acker_say(error, "REFUSED", "an anchored tuple is <anchor>:<tuple>, not '%.*s'",
-                             (int)(pair.size < 50 ? pair.size : 50), pair.data);
+            char shape[ACKER_SHAPE];
+            return acker_say(error, "REFUSED", "an anchored tuple is <anchor>:<tuple>, not '%s'",
+                             acker_shape(pair, shape));
         }
         if (acker_parse_id(left, &one.anchor, error) || acker_check_anchor(one.anchor, error) ||
             acker_parse_id(right, &one.tuple, error) || acker_xor(&one.tuple, 1, &delta, error)) {

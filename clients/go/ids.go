@@ -64,15 +64,29 @@ func noRandom(err error) error {
 	return refused("the system's random source failed: %v", err)
 }
 
+// shape returns a text that may contain ids as errors show it, because errors reach logs, and an id
+// is enough to ack its message: # stands for a digit.
+func shape(text string) string {
+	if len(text) > 50 {
+		text = text[:50]
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '#'
+		}
+		return r
+	}, text)
+}
+
 // ParseID parses the decimal digits of an id, an anchor or a block's number. It refuses signs and
 // numbers of more than 64 bits.
 func ParseID(text string) (uint64, error) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
-		return 0, refused("an id is a decimal number without a sign, not %.50q", text)
+		return 0, refused("an id is a decimal number without a sign, not %q", shape(text))
 	}
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, refused("an id is a decimal number of up to 64 bits, not %.50q", text)
+		return 0, refused("an id is a decimal number of up to 64 bits, not %q", shape(text))
 	}
 	return id, nil
 }
@@ -151,7 +165,7 @@ func whole(tuple uint64, emitted []uint64) (uint64, error) {
 	}
 	for _, id := range emitted {
 		if id == tuple {
-			return 0, refused("a message and one that it caused have the same id %d; draw another", id)
+			return 0, refused("a message and one that it caused have the same id; draw another")
 		}
 	}
 	delta, err := xorIDs(emitted)
@@ -220,7 +234,7 @@ func parseMessage(text string) ([]idIn, error) {
 	for _, pair := range strings.Split(text, ",") {
 		left, right, found := strings.Cut(strings.Trim(pair, " \t"), ":")
 		if !found || len(left) > 19 || len(right) > 19 {
-			return nil, refused("an anchored tuple is <anchor>:<tuple>, not %.50q", pair)
+			return nil, refused("an anchored tuple is <anchor>:<tuple>, not %q", shape(pair))
 		}
 		anchor, err := ParseID(left)
 		if err == nil {

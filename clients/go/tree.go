@@ -195,8 +195,8 @@ func (c *Client) Process(messages ...string) (*Processing, error) {
 		if len(messages) > 1 {
 			for _, id := range ids {
 				if _, twice := seen[id]; twice {
-					return nil, refused("message %d:%d is given twice; its rows would cancel",
-						id.anchor, id.tuple)
+					return nil, refused("a message of tree %d is given twice; its rows would cancel",
+						id.anchor)
 				}
 				seen[id] = struct{}{}
 			}

@@ -59,7 +59,8 @@ _acker_number() { # NAME DIGITS: store a number 0 .. 2^63-1 in a variable
   local LC_ALL=C
   if ! [[ $2 =~ ^0*([0-9]{1,19})$ ]] ||
     [[ ${#BASH_REMATCH[1]} -eq 19 && ${BASH_REMATCH[1]} > 9223372036854775807 ]]; then
-    _acker_error REFUSED "an id is a decimal number below 2^63, not ${2:0:50}"
+    # Errors reach logs, and an id is enough to ack its message.
+    _acker_error REFUSED "an id is a decimal number below 2^63, not ${2//[0-9]/#}"
     return
   fi
   printf -v "$1" %s "${BASH_REMATCH[1]}"
@@ -520,7 +521,7 @@ _acker_whole() { # NAME TUPLE ID..: store a message's id XOR the ids of all mess
   for _each in "${@:3}"; do
     _acker_number _each "$_each" || return
     if ((_each == _tuple)); then
-      _acker_error REFUSED "a message and one that it caused have the same id $_tuple; draw another"
+      _acker_error REFUSED "a message and one that it caused have the same id; draw another"
       return
     fi
   done
@@ -1215,13 +1216,14 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
         *) message='' ;;
       esac
       if ! [[ $pair =~ ^[[:blank:]]*([0-9]{1,19}):([0-9]{1,19})[[:blank:]]*$ ]]; then
-        _acker_error REFUSED "an anchored tuple is <anchor>:<tuple>, not ${pair:0:50}"
+        pair=${pair:0:50}
+        _acker_error REFUSED "an anchored tuple is <anchor>:<tuple>, not ${pair//[0-9]/#}"
         return
       fi
       local digits=("${BASH_REMATCH[@]}")
       _acker_anchor anchor "${digits[1]}" && _acker_tuple tuple "${digits[2]}" || return
       if [[ $own == *" $anchor:"* || $seen == *" $anchor:$tuple "* ]]; then
-        _acker_error REFUSED "anchor $anchor occurs twice in one message id, or message $anchor:$tuple is given twice"
+        _acker_error REFUSED "anchor $anchor occurs twice in one message id, or a message of this tree is given twice"
         return
       fi
       own+="$anchor:$tuple "

@@ -69,3 +69,14 @@ def test_emit_after_an_ack_is_refused(begun: Driver, acker: Acker) -> None:
     assert refused.value.code == "CLOSED"
     begun.ask("flush")
     assert [verdict[:2] for verdict in verdicts(acker)] == [("ack", "completed")]
+
+
+@pytest.mark.parametrize(
+    "inputs", [["7:{id}x"], ["7;{id}"], ["{id}"], ["7:{id}", "7:{id}"], ["7:{id},7:{id}"]]
+)
+def test_error_of_a_malformed_message_shows_no_id(begun: Driver, inputs: list[str]) -> None:
+    """Errors reach logs, and an id is enough to ack its message."""
+    texts = [text.format(id=1 << 62 | 0x1234_5678_9ABC) for text in inputs]
+    with pytest.raises(DriverError) as refused:
+        begun.ask("work", inputs=texts, emit=[], end="ack", why="", flush=True)
+    assert "461170614" not in str(refused.value)

@@ -81,11 +81,11 @@ def test_reprs_of_verdicts_and_states_show_no_id() -> None:
 
 
 def test_log_of_a_source_and_its_bolts_shows_no_id(
-    make_acker: MakeAcker, caplog: pytest.LogCaptureFixture
+    make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of records that are acked, fail and expire, and of ids that do not arrive as they were."""
     caplog.set_level(logging.DEBUG)
-    acker = make_acker(edges=("paid",))
+    acker = make_any_acker(edges=("paid",))
     ids, told = list[int](), list[str]()
     bolt = Bolt(Producer(acker, linger=0))
 

@@ -220,7 +220,7 @@ final class Ids
     public static function whole(mixed $tuple, array $emitted): int
     {
         if (in_array(self::tuple($tuple), $emitted, true)) {
-            AckerException::refuse("a message and one that it caused have the same id $tuple; draw another");
+            AckerException::refuse('a message and one that it caused have the same id; draw another');
         }
         return $tuple ^ self::xor($emitted);
     }
@@ -238,7 +238,9 @@ final class Ids
         $ids = [];
         foreach (trim($text, " \t") === '' ? [] : explode(',', $text) as $pair) {
             if (!preg_match('/^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$/D', $pair, $match)) {
-                AckerException::refuse('an anchored tuple is <anchor>:<tuple>, not ' . self::said(substr($pair, 0, 50)));
+                // Errors reach logs, and an id is enough to ack its message.
+                $shape = preg_replace('/[0-9]/', '#', substr($pair, 0, 50));
+                AckerException::refuse('an anchored tuple is <anchor>:<tuple>, not ' . self::said($shape));
             }
             $anchor = self::anchor(self::parse($match[1]));
             if (isset($ids[$anchor])) {
@@ -702,7 +704,7 @@ final class Message
         foreach ($this->inputs as $ids) {
             foreach ($ids as $anchor => $id) {
                 if (isset($seen["$anchor:$id"])) {
-                    AckerException::refuse("message $anchor:$id is given twice; its rows would cancel");
+                    AckerException::refuse("a message of tree $anchor is given twice; its rows would cancel");
                 }
                 $seen["$anchor:$id"] = true;
             }

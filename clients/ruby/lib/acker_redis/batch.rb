@@ -186,20 +186,21 @@ module AckerRedis
   def whole(tuple, emitted)
     list = emitted.to_a
     if list.include?(check_tuple(tuple))
-      refuse("a message and one that it caused have the same id #{tuple}; draw another")
+      refuse("a message and one that it caused have the same id; draw another")
     end
     tuple ^ xor_ids(list)
   end
 
   # Parse a message id, <anchor>:<tuple> joined by commas; return its tuple ids by anchor.
   def parse_message(text)
-    refuse("a message id is a String, not #{text.inspect}") unless text.is_a?(String)
+    refuse("a message id is a String, not #{text.class}") unless text.is_a?(String)
     refuse("the text of a message id has at most #{MAX_MESSAGE} characters") if text.length > MAX_MESSAGE
     return {} if text.match?(/\A[ \t]*\z/)
 
     ids = text.split(",", -1).each_with_object({}) do |pair, found|
       match = /\A[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*\z/.match(pair)
-      refuse("an anchored tuple is <anchor>:<tuple>, not #{pair[0, 50].inspect}") unless match
+      # Errors reach logs, and an id is enough to ack its message.
+      refuse("an anchored tuple is <anchor>:<tuple>, not #{pair[0, 50].tr("0-9", "#").inspect}") unless match
       anchor = check_anchor(match[1].to_i)
       refuse("anchor #{anchor} occurs twice in one message id") if found.key?(anchor)
       found[anchor] = check_tuple(match[2].to_i)

@@ -15,7 +15,7 @@ sub new {
     my %seen;
     for my $ids (@inputs) {
         for my $anchor (keys %$ids) {
-            refuse("message $anchor:$ids->{$anchor} is given twice; its rows would cancel")
+            refuse("a message of tree $anchor is given twice; its rows would cancel")
               if $seen{"$anchor:$ids->{$anchor}"}++;
         }
     }

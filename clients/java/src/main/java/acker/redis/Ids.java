@@ -146,7 +146,7 @@ public final class Ids {
         checkTuple(tuple);
         for (long id : emitted) {
             if (id == tuple) {
-                throw AckerException.refused("a message and one that it caused have the same id %d; draw another", id);
+                throw AckerException.refused("a message and one that it caused have the same id; draw another");
             }
         }
         return tuple ^ xor(emitted);

@@ -49,7 +49,7 @@ public final class Processing {
             Map<Long, Long> its = parse(message);
             its.forEach((anchor, id) -> {
                 if (!seen.add(List.of(anchor, id))) {
-                    throw AckerException.refused("message %d:%d is given twice; its rows would cancel", anchor, id);
+                    throw AckerException.refused("a message of tree %d is given twice; its rows would cancel", anchor);
                 }
                 deltas.merge(anchor, id, (a, b) -> a ^ b);
             });
@@ -197,7 +197,9 @@ public final class Processing {
         for (String pair : text.split(",", -1)) {
             Matcher match = PAIR.matcher(pair);
             if (!match.matches()) {
-                throw AckerException.refused("an anchored tuple is <anchor>:<tuple>, not %.50s", pair);
+                // Errors reach logs, and an id is enough to ack its message.
+                throw AckerException.refused("an anchored tuple is <anchor>:<tuple>, not %.50s",
+                        pair.replaceAll("[0-9]", "#"));
             }
             long anchor = Ids.checkAnchor(Ids.parse(match.group(1)));
             if (ids.put(anchor, Ids.checkTuple(Ids.parse(match.group(2)))) != null) {

@@ -76,7 +76,8 @@ def test_emit_after_an_ack_is_refused(begun: Driver, acker: Acker) -> None:
 )
 def test_error_of_a_malformed_message_shows_no_id(begun: Driver, inputs: list[str]) -> None:
     """Errors reach logs, and an id is enough to ack its message."""
-    texts = [text.format(id=1 << 62 | 0x1234_5678_9ABC) for text in inputs]
+    id_ = str(1 << 62 | 0x1234_5678_9ABC)
+    texts = [text.format(id=id_) for text in inputs]
     with pytest.raises(DriverError) as refused:
         begun.ask("work", inputs=texts, emit=[], end="ack", why="", flush=True)
-    assert "461170614" not in str(refused.value)
+    assert id_[:9] not in str(refused.value)

@@ -119,6 +119,10 @@ def test_nack_of_an_expired_tree_has_its_edges_and_cause(shop: Shop) -> None:
     assert attributes["acker.cause"] == "idle"
     assert str(attributes["acker.why"]).startswith("no ack on edge orders")
     assert attributes["acker.final"]
+    assert {name.rpartition(".")[2] for name in attributes} == {
+        "system", "name", "type", "id", "source", "source_id", "attempt", "final", "why", "cause",
+        "edges",
+    }, "the residual, which may be an id, is in no span"  # fmt: skip
     assert span.links == ()
 
 

@@ -5,7 +5,8 @@ Keys, on shard 0, which no reshard removes
 * ``groups``: HASH ``<source>:<group>`` -> JSON with ``state`` open, sealed or reported.
 * ``group:<source>:<group>``: HASH source id -> ``''`` (open), ``a`` (acked) or ``f<why>`` (failed).
   If another group has the same source id: ``?<why>`` (open, will fail) or ``x<why>`` (failed, and
-  no ack changes that).
+  no ack changes that). The members of an empty group that was reported are the field ``\\0``, which
+  is no source id: while the hash exists, the group is not reported again.
 
 Writers and order
 -----------------
@@ -48,6 +49,8 @@ PAGE = 500
 """Members per command: each command takes less than a millisecond of Redis's time."""
 MAX_WHY = 200
 """Characters of a reason that are kept."""
+NO_MEMBER = "\0"
+"""The field of an empty group that was reported."""
 KEPT = 7 * 86_400
 """Seconds for which the members of a reported group are kept."""
 TWICE = "conflict: its source id is also in group %s"
@@ -111,7 +114,7 @@ def read_members(flows: Flows, source: str, name: str, most: int) -> Flow[Member
         cursor, page = yield Ask(("HSCAN", key, cursor, "COUNT", PAGE))
         pairs = page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True)
         for id_, value in pairs:
-            if id_ in found.ids:  # a scan may return a member twice
+            if id_ in found.ids or id_.decode() == NO_MEMBER:  # a scan may return a member twice
                 continue
             found.ids.add(id_)
             if value == b"a":
@@ -334,7 +337,10 @@ class GroupFlows:
             raise returned
         state.state, state.acked, state.failed = "reported", found.acked, found.failed
         yield from self._write(state)
-        yield Ask(("EXPIRE", self._keys.group(state.source, state.name), KEPT))
+        key = self._keys.group(state.source, state.name)
+        if not state.records:
+            yield from self._put(state.name, {NO_MEMBER: ""})
+        yield Ask(("EXPIRE", key, KEPT))
 
     def _begin(self, known: dict[str, GroupState], block: GroupBlock) -> Flow[None]:
         for state in (yield from read_groups(self._flows)):
@@ -348,7 +354,9 @@ class GroupFlows:
             yield from self._reopen(known, block)
 
     def _reopen(self, known: dict[str, GroupState], block: GroupBlock) -> Flow[None]:
-        yield Ask(("PERSIST", self._keys.group(self._source, block.name)))
+        key = self._keys.group(self._source, block.name)
+        yield Ask(("PERSIST", key))
+        yield Ask(("HDEL", key, NO_MEMBER))
         known[block.name] = GroupState(self._source, block.name, "open")
         yield from self._write(known[block.name])
         block.reported = False

@@ -388,6 +388,30 @@ def test_reported_group_that_gets_records_again_is_reported_again_with_another_k
     assert results.all[0].key != results.all[1].key
 
 
+def test_empty_group_is_reported_once_while_redis_keeps_it(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, results: Results
+) -> None:
+    for _ in range(2):  # and again after a restart
+        source = make_source(acker, bolts.send, on_group=results)
+        emit_group(source, "import", "")
+        source.step()
+    assert results.take() == [(0, 0, {})]
+    assert states(acker) == [("import", "reported", 0)]
+    members = acker.connection.drive(read_members(acker.flows, "t", "import", 10))
+    assert (members.ids, members.open) == (set(), [])
+    assert acker.connection.command("TTL", acker_key(acker, "group:t:import")) > 0
+    emit_group(source, "import", "ab")
+    source.step()
+    bolts.ack()
+    source.step()
+    assert results.take() == [(2, 0, {})]
+    assert states(acker) == [("import", "reported", 2)]
+    acker.connection.command("UNLINK", acker_key(acker, "group:t:import"))  # as if it had expired
+    emit_group(source, "other", "")
+    source.step()
+    assert states(acker) == [("other", "reported", 0)]
+
+
 def test_lost_member_keeps_the_group_incomplete(
     make_source: MakeSource, acker: Acker, bolts: Bolts, results: Results
 ) -> None:

@@ -3,7 +3,8 @@
 import time
 from contextlib import suppress
 
-from acker_redis.errors import AckerError
+from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.flows.names import among, names
 from acker_redis.flows.steps import Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
@@ -16,6 +17,8 @@ IDS_LAST = 10.0
 """Seconds for which edges and salt are used before they are read again."""
 IDS_RETRY = 2.0
 """Seconds until the next attempt to read them, if Redis has not answered."""
+NAMES_LAST = 10.0
+"""Seconds for which the names of other namespaces are kept: a program may retry for ever."""
 
 
 class Known:
@@ -38,6 +41,8 @@ class Known:
         """
         self.reshard: Reshard | None = None
         """The reshard that was in progress at the last read; None if there was none."""
+        self._others = "", 0.0
+        """Which namespaces there are, in words, and when to read them again."""
 
     def config(self, fresh: bool = False) -> Flow[AckerConfig]:
         """See :attr:`Acker.config`; with ``fresh`` it is read in any case."""
@@ -49,11 +54,39 @@ class Known:
         return (yield from self._read_config(self._deadline() if patient else 0.0))
 
     def _read_config(self, deadline: float) -> Flow[AckerConfig]:
-        call = commands.status(ShardKeys(self.namespace, 0))
-        reply = yield from run_until(call, deadline)
-        status = commands.parse_status(reply, ShardKeys(self.namespace, 0))
+        status = yield from self.first_status(deadline)
         self.note(status)
         return status.config
+
+    def first_status(self, deadline: float) -> Flow[ShardStatus]:
+        """Read the status of shard 0.
+
+        If this client has never read the namespace, NamespaceNotFoundError names those that exist.
+        """
+        keys = ShardKeys(self.namespace, 0)
+        try:
+            reply = yield from run_until(commands.status(keys), deadline)
+        except NamespaceNotFoundError as error:
+            yield from self.name_others(error)
+            raise
+        return commands.parse_status(reply, keys)
+
+    def name_others(self, error: NamespaceNotFoundError) -> Flow[None]:
+        """Add a note to the error, unless the namespace was there, or the user may not list them.
+
+        A note, because the admin service shows the text of an error to callers who may not know of
+        other namespaces.
+        """
+        if self.ids is not UNKNOWN:
+            return
+        words, due = self._others
+        if time.monotonic() >= due:
+            words = ""
+            with suppress(AckerError):
+                words = among((yield from names()), self.namespace)
+            self._others = words, time.monotonic() + NAMES_LAST
+        if words:
+            error.add_note(words)
 
     def note(self, status: ShardStatus) -> None:
         """Keep what shard 0 says of the namespace."""

@@ -1,11 +1,15 @@
 """List the namespaces of a Redis."""
 
+import difflib
 import math
 from collections.abc import Iterable
 
 from acker_redis.errors import ConfigError
 from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.protocol.keys import NAMESPACES, check_name
+
+MAX_NAMED = 8
+"""Namespaces that an error names."""
 
 
 def names(deadline: float = -math.inf) -> Flow[list[str]]:
@@ -16,6 +20,21 @@ def names(deadline: float = -math.inf) -> Flow[list[str]]:
     ``deadline`` on the ``time.monotonic`` clock; by default it is not retried.
     """
     return valid((yield from ask_until(("SMEMBERS", NAMESPACES), deadline)))
+
+
+def among(there: list[str], name: str) -> str:
+    """Return in words which namespaces a database has, those with a similar name first.
+
+    >>> among(["bills", "orders"], "order")
+    'this database has the namespaces orders, bills'
+    """
+    others = [each for each in there if each != name]
+    if not others:
+        return "this database has no other namespace: check the host and the database of the URL"
+    similar = difflib.get_close_matches(name, others, MAX_NAMED)
+    named = [*similar, *(each for each in others if each not in similar)][:MAX_NAMED]
+    more = f" and {len(others) - MAX_NAMED:,} more" if len(others) > MAX_NAMED else ""
+    return f"this database has the namespaces {', '.join(named)}{more}"
 
 
 def valid(members: Iterable[bytes]) -> list[str]:

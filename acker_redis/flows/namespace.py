@@ -182,7 +182,7 @@ class Flows(Applies, Browses):
 
     def status(self) -> Flow[Status]:
         """See :meth:`Acker.status`."""
-        first = yield from self._shard_status(ShardKeys(self.namespace, 0))
+        first = yield from self.first_status(self._deadline())
         while True:
             others = [self._shard_status(keys) for keys in self.shards(first.config)[1:]]
             try:
@@ -211,7 +211,9 @@ class Flows(Applies, Browses):
         shards = (yield from self._drop(first, 0))[1]
         if not shards:
             if not (yield Ask(("SREM", NAMESPACES, self.namespace))):
-                raise NamespaceNotFoundError(f"namespace {self.namespace} does not exist")
+                missing = NamespaceNotFoundError(f"namespace {self.namespace} does not exist")
+                yield from self.name_others(missing)
+                raise missing
             return
         others = [ShardKeys(self.namespace, shard) for shard in range(1, shards)]
         # All shards are closed before any key is removed. Shard 0 keeps the configuration to the

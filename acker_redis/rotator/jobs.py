@@ -7,12 +7,13 @@ means at once, because the job has more to do.
 import logging
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from acker_redis.errors import NamespaceNotFoundError, SchemaError
+from acker_redis.errors import AckerError, NamespaceNotFoundError, SchemaError
 from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
-from acker_redis.flows.names import names
+from acker_redis.flows.names import among, names
 from acker_redis.logs import Event
 from acker_redis.protocol.config import SCHEMA
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
@@ -51,8 +52,12 @@ class Home:
         meta = ShardKeys(self.name, 0).meta
         schema, shards = self.connection.command("HMGET", meta, "schema", "shards")
         if schema is None or shards is None:
+            there = ""
+            with suppress(AckerError):  # the user may not list them
+                there = "; " + among(self.connection.drive(names()), self.name)
             raise NamespaceNotFoundError(
-                f"namespace {self.name} does not exist; create it: acker-redis create {self.name}"
+                f"namespace {self.name} does not exist; create it: acker-redis create "
+                f"{self.name}{there}"
             )
         if schema != b"%d" % SCHEMA:
             raise SchemaError(

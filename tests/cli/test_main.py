@@ -136,6 +136,8 @@ def test_errors_are_one_sentence_and_exit_code_1(shell: Shell, args: list[str], 
     assert (ran.code, ran.out) == (1, "")
     assert words in ran.err
     assert ran.err.splitlines()[-1].startswith("acker-redis: ")
+    if "not created" in words:  # a wrong name, or a wrong database
+        assert "this database has " in ran.err
 
 
 @pytest.mark.parametrize(

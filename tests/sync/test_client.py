@@ -23,7 +23,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.flows import known
+from acker_redis.flows import known, names
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, RESERVED, ShardKeys
@@ -128,6 +128,41 @@ def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
         batch.touch(1)
         with pytest.raises(NamespaceNotFoundError):
             acker.apply(batch)
+
+
+def test_error_of_an_unknown_namespace_notes_those_that_exist(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    there = [make_any_acker().namespace for _ in range(names.MAX_NAMED + 2)]
+    client = make_any_acker().connection.client  # the eleventh
+    rule = "reset on >pw ~acker:{* +@all"
+    client.execute_command("ACL", "SETUSER", "narrow", *rule.split())
+
+    def notes(url: str, name: str) -> list[str]:
+        with Acker.from_url(url, name) as acker:
+            for ask in (acker.status, lambda: acker.config, acker.drop, acker.status):
+                with pytest.raises(NamespaceNotFoundError, match="not (created|exist)") as no:
+                    ask()
+            assert not [each for each in there if each in str(no.value)]  # REST shows the text
+            return getattr(no.value, "__notes__", [])
+
+    client.config_resetstat()
+    [note] = notes(any_server.url, there[3][:-1])
+    assert note.startswith(f"this database has the namespaces {there[3]}, ")
+    assert note.endswith(" and 3 more")
+    assert client.info("commandstats")["cmdstat_smembers"]["calls"] == 1, "not at each attempt"
+    [note] = notes(any_server.url.removesuffix("/0") + "/3", there[3])
+    assert note == (
+        "this database has no other namespace: check the host and the database of the URL"
+    )
+    assert notes(f"redis://narrow:pw@127.0.0.1:{any_server.port}/0", "absent") == []
+    # A namespace that was dropped meanwhile is no wrong name.
+    with Acker.from_url(any_server.url, there[0]) as acker:
+        acker.status()
+        acker.drop()
+        with pytest.raises(NamespaceNotFoundError) as raised:
+            acker.status()
+        assert not hasattr(raised.value, "__notes__")
 
 
 def test_another_schema(make_any_acker: MakeAcker) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LINES = 256
 """Maximum lines, and rows, per batch: a message of more trees gets separate batches."""
+
+LOOKED = 16
+"""Trees of a message that are looked up, so that one that is not pending is reported."""
 
 Messages = Annotated[
     list[str],
@@ -127,6 +131,9 @@ def ack(
     --edge names the edge on which a new message travels. It is given once for all new messages, or
     once for each: --emit 2 --edge mill --edge shop. An empty name stands for no edge; a name that
     the namespace does not list is refused.
+
+    A tree that is not pending is reported, if its message is an argument: it has ended, or it is
+    not tracked yet. That is no error: a message may be processed after its tree has expired.
     """
     children: list[str | None] = [*(child or ()), *(None for _ in range(emit))]
     named = edge or [""]
@@ -154,14 +161,20 @@ def fail(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fail a message that could not be processed: its trees are nacked at once."""
+    """Fail a message that could not be processed: its trees are nacked at once.
+
+    A tree that is not pending is reported, as by ack.
+    """
     _process(namespace, messages, url, as_json, lambda each: (each.failed(why), []), False)
 
 
 def touch(
     namespace: Namespace, messages: Messages, url: Url = None, as_json: AsJson = False
 ) -> None:
-    """Touch a message that takes longer: reset the timeout of its trees."""
+    """Touch a message that takes longer: reset the timeout of its trees.
+
+    A tree that is not pending is reported, as by ack.
+    """
     _process(namespace, messages, url, as_json, lambda each: (each.touched(), []), False)
 
 
@@ -180,13 +193,22 @@ def _process(
         _check_edges(acker, edges)
         begin = partial(Processing, ids=lambda: acker.ids)
         if messages != ["-"]:
-            _send(acker, [rows_of(begin(*messages))], as_json, lines_out)
+            done = rows_of(begin(*messages))
+            _warn_of_ended(acker, (row.anchor for row in done[0]))
+            _send(acker, [done], as_json, lines_out)
             return
         for lines in _input(messages):
             # Reject a message that occurs twice: by XOR its two acks would cancel each other.
             Processing(*(text for _, text in lines))
-            done = [_at(n, lambda t: rows_of(begin(t)), text) for n, text in lines]
-            _send(acker, done, as_json, lines_out)
+            all_done = [_at(n, lambda t: rows_of(begin(t)), text) for n, text in lines]
+            _send(acker, all_done, as_json, lines_out)
+
+
+def _warn_of_ended(acker: Acker, anchors: Iterable[int]) -> None:
+    looked = {anchor: acker.show(anchor) for anchor in islice(anchors, LOOKED)}
+    ended = [str(anchor) for anchor, tree in looked.items() if not tree or not tree.source]
+    if ended:
+        warn(f"not pending in {acker.namespace} (ended, or not tracked yet): {', '.join(ended)}")
 
 
 def _check_edges(acker: Acker, named: Iterable[str]) -> None:

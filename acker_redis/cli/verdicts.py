@@ -28,6 +28,8 @@ FOLLOWED = 0.2
 SWEPT = 10.0
 """Seconds between two reads from the oldest entry: after a failover new ids may be smaller."""
 ENTRIES = 16
+NAMED = 8
+"""Sources that a warning names."""
 
 
 def outcomes(
@@ -61,6 +63,9 @@ def outcomes(
     The command take deletes verdicts. In a pipe, put your program between outcomes and take: for
     each line that it has handled, it prints the line, or the line's last field.
 
+    A name that no source of the namespace has is reported, unless verdicts wait for it. A source
+    without trees is forgotten after 100 ticks.
+
     --take deletes verdicts as soon as they are printed. Use it only when the output is a file: if
     the reader of a pipe dies, the verdicts that it has not read are lost.
     """
@@ -70,6 +75,7 @@ def outcomes(
     with options.acker(namespace, url) as acker:
         flows = OutcomeFlows(acker.flows.shards(acker.config), source, acker.config.edges)
         printed = 0
+        _warn_of_unknown(acker, source)
         for entry in _entries(acker, flows, follow, take):
             for outcome in entry:
                 # An entry is taken as a whole, so --take prints all of it.
@@ -89,6 +95,14 @@ def outcomes(
                     warn(f"{error}; these verdicts may be printed again")
             if limit is not None and printed >= limit:
                 return
+
+
+def _warn_of_unknown(acker: Acker, source: str) -> None:
+    known = acker.status().backlog
+    if source not in known:
+        some = ", ".join(sorted(known)[:NAMED]) or "none"
+        more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
+        warn(f"{acker.namespace} has had no source {source} lately; its sources: {some}{more}")
 
 
 def take(

@@ -5,8 +5,8 @@ Keys, on shard 0, which no reshard removes
 * ``groups``: HASH ``<source>:<group>`` -> JSON with ``state`` open, sealed or reported.
 * ``group:<source>:<group>``: HASH source id -> ``''`` (open), ``a`` (acked) or ``f<why>`` (failed).
   If another group has the same source id: ``?<why>`` (open, will fail) or ``x<why>`` (failed, and
-  no ack changes that). The members of an empty group that was reported are one field of a NUL, which is
-  no source id: while the hash exists, the group is not reported again.
+  no ack changes that). The members of an empty group that was reported are one field, a NUL,
+  which is no source id: while the hash exists, the group is not reported again.
 
 Writers and order
 -----------------

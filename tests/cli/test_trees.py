@@ -19,9 +19,9 @@ from tests.cli.support import Ran, Shell
 from tests.conftest import MakeAcker
 
 
-def words(ran: Ran) -> list[list[str]]:
-    """Check that the command succeeded; return the fields of each line."""
-    assert (ran.code, ran.err) == (0, "")
+def words(ran: Ran, err: str = "") -> list[list[str]]:
+    """Check that the command succeeded and wrote this to stderr; return the fields of each line."""
+    assert (ran.code, ran.err[: len(err) or None]) == (0, err)
     return [line.split("\t") for line in ran.out.splitlines()]
 
 
@@ -91,6 +91,19 @@ def test_fail_and_touch(make_any_acker: MakeAcker, shell: Shell) -> None:
     ]
     assert verdicts[1]["anchor"] == message.split(":")[0]
     assert verdicts[1]["source_id"] == "a"
+
+
+@pytest.mark.parametrize("command", ["ack", "fail", "touch"])
+def test_message_of_a_tree_that_is_not_pending_is_reported(
+    make_any_acker: MakeAcker, shell: Shell, command: str
+) -> None:
+    acker = make_any_acker()
+    ns, anchors = acker.namespace, acker.track_block("shop", "page", [40, 41])
+    [[_, message]] = words(shell("track", ns, "shop", "a"))
+    ran = shell(command, ns, f"{message},7:8", f"{anchors[0]}:50")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == (f"acker-redis: not pending in {ns} (ended, or not tracked yet): 7\n")
+    assert shell(command, ns, "7:9").err == ran.err  # a row without a tree waits
 
 
 def test_rejected_trees_have_no_line_and_exit_code_3(
@@ -233,8 +246,10 @@ def test_a_partially_applied_ack_of_1638_trees_can_be_retried(
         ran = shell("ack", acker.namespace, message, *children)
     assert (ran.code, ran.out) == (1, "")
     assert "1 of 2 batches of this message were applied" in ran.err
-    lines = words(shell("ack", acker.namespace, message, *children))
-    assert words(shell("ack", acker.namespace, message, *children)) == lines
+    # Without children, the trees of the applied batch have ended.
+    err = "" if children else "acker-redis: not pending"
+    lines = words(shell("ack", acker.namespace, message, *children), err)
+    assert words(shell("ack", acker.namespace, message, *children), err) == lines
     for child in (each for line in lines for each in line):
         shell("ack", acker.namespace, child)
     assert verdict_counts(acker) == {"ack": TREES}

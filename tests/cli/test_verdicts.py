@@ -13,7 +13,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.reshard import reshard
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
-from tests.cli.support import PATIENT, Shell
+from tests.cli.support import PATIENT, Ran, Shell
 from tests.conftest import MakeAcker
 from tests.support import tick, track, track_block
 from tests.waiting import LIMIT
@@ -25,6 +25,19 @@ def acked(acker: Acker, first: int, last: int) -> None:
     for anchor in range(first, last + 1):
         batch.track(anchor, f"record {anchor}", [])
     acker.apply(batch)
+
+
+def test_source_that_does_not_exist_is_reported(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    ns = acker.namespace
+    assert shell("outcomes", ns, "t").err == (
+        f"acker-redis: {ns} has had no source t lately; its sources: none\n"
+    )
+    track(acker, 7, 40, "a")
+    ran = shell("outcomes", ns, "T")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.endswith("no source T lately; its sources: t\n")
+    assert shell("outcomes", ns, "t") == Ran(0, "", "")
 
 
 def test_limit(make_any_acker: MakeAcker, shell: Shell) -> None:

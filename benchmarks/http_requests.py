@@ -32,7 +32,7 @@ def make(url: str, port: int, tracked: bool) -> FastAPI:
     transport: Any = httpx.AsyncHTTPTransport()
     if tracked:
         app.add_middleware(TrackedRequests, acker=AsyncAcker.from_url(url, "bench", timeout=60))
-        transport = TrackedAsyncTransport()
+        transport = TrackedAsyncTransport(hosts=["*"])
     client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", transport=transport, timeout=60)
 
     @app.post("/orders")

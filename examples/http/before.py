@@ -6,6 +6,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+SHIPPING = httpx.URL(environ["SHIPPING_URL"])
+
 app = FastAPI()
 client = httpx.AsyncClient()
 
@@ -14,7 +16,7 @@ client = httpx.AsyncClient()
 async def price(name: str, order: dict[str, Any]) -> dict[str, Any]:
     """Add the total, and ship."""
     order["total"] = order["items"] * order["price"]
-    answer = await client.post(f"{environ['SHIPPING_URL']}/parcels/{name}", json=order)
+    answer = await client.post(f"{SHIPPING}/parcels/{name}", json=order)
     answer.raise_for_status()
     return order
 

@@ -7,8 +7,8 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,17 @@ from acker_redis.integrations.http import (
 )
 from tests.waiting import wait_until
 
+HOSTS = ["127.0.0.1"]
+
 
 def make(url: str, namespace: str, file: str | Path, base: str, elsewhere: str = "") -> FastAPI:
     """Return the service. It calls itself at ``base``, and another service at ``elsewhere``."""
     app = FastAPI()
     app.add_middleware(TrackedRequests, acker=AsyncAcker.from_url(url, namespace, timeout=60))
-    client = httpx.AsyncClient(base_url=base, transport=TrackedAsyncTransport(), timeout=60)
-    blocking = httpx.Client(base_url=base, transport=TrackedTransport(), timeout=60)
+    client = httpx.AsyncClient(
+        base_url=base, transport=TrackedAsyncTransport(hosts=HOSTS), timeout=60
+    )
+    blocking = httpx.Client(base_url=base, transport=TrackedTransport(hosts=HOSTS), timeout=60)
 
     def did(request: Request, step: str) -> None:
         anchors = [*MessageId.from_headers(request.headers), "untracked"]
@@ -200,6 +204,19 @@ def running(app: FastAPI, port: int) -> Iterator[None]:
     yield
     server.should_exit = server.force_exit = True
     thread.join()
+
+
+@asynccontextmanager
+async def started(app: FastAPI) -> AsyncIterator[None]:
+    """Send an app the lifespan events of a server."""
+    wanted, done = asyncio.Queue[Any](), asyncio.Queue[Any]()
+    server = asyncio.create_task(app({"type": "lifespan"}, wanted.get, done.put))
+    for event in ("startup", "shutdown"):
+        await wanted.put({"type": f"lifespan.{event}"})
+        assert (await done.get())["type"] == f"lifespan.{event}.complete"
+        if event == "startup":
+            yield
+    await server
 
 
 def main(url: str, namespace: str, file: str, port: str) -> None:

@@ -111,4 +111,4 @@ def test_transport_of_length_0_sends_requests() -> None:
 
     for kind in (TrackedTransport, TrackedAsyncTransport):
         given = Sent()
-        assert kind(given)._transport is given
+        assert kind(given, hosts=[])._transport is given

@@ -1,5 +1,6 @@
 """Requests between real servers: acks, failures, children, services without the middleware."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from acker_redis import Acker, AckerConfig, ConfigError, Record, Source
+from acker_redis import Acker, AckerConfig, Batch, ConfigError, Record, Source, emit
+from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.http import TrackedRequests, TrackedTransport, current_handle
 from tests.integrations import http
@@ -124,14 +126,22 @@ def test_requests_without_an_id_are_not_tracked(shop: Shop) -> None:
     assert shop.steps("untracked") == ["priced", "shipped", "shipped"]
 
 
-def test_malformed_header_is_refused(shop: Shop) -> None:
+def test_malformed_header_and_one_with_too_many_ids_are_refused(shop: Shop) -> None:
     answer = shop.client.post("/ship", headers={"acker-tuple": "7"})
     assert answer.status_code == 400
     assert answer.text.startswith("Bad request: ")
+    many = ",".join(f"{n}:1" for n in range(1, 102))
+    answer = shop.client.post("/ship", headers={"acker-tuple": many})
+    assert (answer.status_code, answer.headers["acker-tracked"]) == (400, "refused")
+    assert "at most 100 trees, not 101" in answer.text
+    with pytest.raises(ConfigError, match="max_trees"):
+        TrackedRequests(http.untracked(), AsyncAcker.from_url("redis://", "a"), max_trees=0)
 
 
 def test_tracked_client_outside_of_a_request_is_a_plain_client(shop: Shop) -> None:
-    with httpx.Client(base_url=shop.client.base_url, transport=TrackedTransport()) as client:
+    with httpx.Client(
+        base_url=shop.client.base_url, transport=TrackedTransport(hosts=[])
+    ) as client:
         assert client.post("/ship").status_code == 200
     with pytest.raises(ConfigError, match="handler of a request"):
         current_handle()
@@ -140,3 +150,38 @@ def test_tracked_client_outside_of_a_request_is_a_plain_client(shop: Shop) -> No
 def test_middleware_needs_an_asyncio_acker(shop: Shop) -> None:
     with pytest.raises(ConfigError):
         TrackedRequests(http.untracked(), shop.acker)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loops", ["one event loop", "an event loop for each start"])
+def test_app_that_starts_again_acks_its_requests(
+    any_server: EmbeddedRedis, orders: Acker, tmp_path: Path, loops: str
+) -> None:
+    """As with two test clients of one app. Many requests compete for the locks of a client."""
+    app = http.make(any_server.url, orders.namespace, tmp_path / "done", "http://unused")
+    names = [str(n) for n in range(50)]
+
+    async def serve() -> None:
+        batch, trees = Batch("shop"), [emit(name, ids=orders.ids) for name in names]
+        for tree in trees:
+            batch.add(tree.row)
+        orders.apply(batch)
+        transport = httpx.ASGITransport(app)
+        async with (
+            http.started(app),
+            httpx.AsyncClient(base_url="http://app", transport=transport) as client,
+        ):
+            headers = [tree.ids[0].to_headers() for tree in trees]
+            sent = [client.post("/ship", headers=each) for each in headers]
+            assert all(answer.is_success for answer in await asyncio.gather(*sent))
+        found = {each.source_id: each.verdict for each in orders.outcomes("shop")}
+        assert found == dict.fromkeys(names, "ack")
+
+    async def serve_again() -> None:
+        await serve()
+        await serve()
+
+    if loops == "one event loop":
+        asyncio.run(serve_again())
+    else:
+        asyncio.run(serve())
+        asyncio.run(serve())

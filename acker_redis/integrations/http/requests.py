@@ -8,6 +8,7 @@ producer. A process that dies before the row is sent leaves a tree that expires.
 other, so the tree expires: a replay, and no false ack.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -16,7 +17,7 @@ from acker_redis.aio.bolt import AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
-from acker_redis.integrations.http.work import TRACKED, Work, current, with_phrase
+from acker_redis.integrations.http.work import REFUSED, TRACKED, Work, current, with_phrase
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import MessageId
@@ -24,6 +25,8 @@ from acker_redis.trees.processing import Processing
 
 log = logging.getLogger(__name__)
 
+MAX_TREES = 100
+"""Trees that a request may belong to by default: Redis takes some 7 microseconds for each."""
 LINGER = 0.05
 """Seconds that a row waits for others: a batch for each request would cost a tenth of a request."""
 
@@ -46,8 +49,8 @@ class TrackedRequests:
     ``acker-tuple`` is acked when the application has returned, its background tasks included. It
     fails if the application raises, with the words of the exception; if the client disconnects and
     the application is cancelled, or its response ends early; and if the status of the response is
-    an error. Requests without the header pass through. A malformed header is answered with status
-    400.
+    an error. Requests without the header pass through. A malformed header, or one with more than
+    ``max_trees`` ids, is answered with status 400.
 
     Requests that the application sends with a :class:`TrackedAsyncTransport` or a
     :class:`TrackedTransport` are children. It must await their responses before it returns.
@@ -59,9 +62,10 @@ class TrackedRequests:
         app: The application.
         acker: The client of the namespace.
         fails: Returns whether a response with this status fails the request; by default from 400.
+        max_trees: Maximum number of trees that a request belongs to.
 
     Raises:
-        ConfigError: ``acker`` is no AsyncAcker.
+        ConfigError: ``acker`` is no AsyncAcker, or ``max_trees`` no positive number.
 
     Examples:
         >>> from acker_redis.integrations.http import TrackedRequests
@@ -73,17 +77,26 @@ class TrackedRequests:
     """
 
     def __init__(
-        self, app: App, acker: AsyncAcker, *, fails: Callable[[int], bool] = lambda s: s >= 400
+        self,
+        app: App,
+        acker: AsyncAcker,
+        *,
+        fails: Callable[[int], bool] = lambda s: s >= 400,
+        max_trees: int = MAX_TREES,
     ) -> None:
         check_is(acker, AsyncAcker, "TrackedRequests")
+        if type(max_trees) is not int or max_trees < 1:
+            raise ConfigError(f"max_trees is a whole number of at least 1, not {max_trees!r}")
         self.app = app
         self.acker = acker
-        self._sink = AsyncProducer(acker, linger=LINGER)
-        self._fails = fails
+        self._fails, self._max_trees = fails, max_trees
+        self._sink: AsyncProducer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI defines it."""
         if scope["type"] == "lifespan":
+            self._sink = None  # perhaps the application starts again: that of before is closed
             await self.app(scope, receive, self._closing(send))
             return
         ids = MessageId()
@@ -93,6 +106,10 @@ class TrackedRequests:
             except InvalidBatchError as error:
                 await _refuse(send, str(error))
                 return
+            if len(ids) > self._max_trees:
+                most = f"a request belongs to at most {self._max_trees} trees, not {len(ids)}"
+                await _refuse(send, f"{most}; max_trees of TrackedRequests is the limit")
+                return
         if ids:
             scope[_SEEN] = True
             await self._process(ids, scope, receive, send)
@@ -101,7 +118,7 @@ class TrackedRequests:
 
     async def _process(self, ids: MessageId, scope: Message, receive: Receive, send: Send) -> None:
         await self.acker.fresh_ids()
-        work = Work(Processing(ids, ids=lambda: self.acker.flows.ids), self._sink)
+        work = Work(Processing(ids, ids=lambda: self.acker.flows.ids), self._producer())
         status, ended = 0, False
 
         async def answer(message: Message) -> None:
@@ -130,19 +147,32 @@ class TrackedRequests:
     async def _settle(self, work: Work) -> None:
         try:
             # A failure must not wait: the task may be cancelled.
-            await self._sink.add(work.rows(), wait=not work.error)
+            await self._producer().add(work.rows(), wait=not work.error)
         except AckerError as error:
             log.warning("a request is neither acked nor failed, its tree expires: %s", error)
 
+    def _producer(self) -> AsyncProducer:
+        """Return the producer of this start of the application, in the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._sink is None or self._loop is not loop:
+            self._sink, self._loop = AsyncProducer(self.acker, linger=LINGER), loop
+        return self._sink
+
     def _closing(self, send: Send) -> Send:
-        """Return a ``send`` that closes the producer when the application has shut down."""
+        """Return a ``send`` that closes the producer when the application has shut down.
+
+        It may start again, as in tests, perhaps in another event loop. So the connections of this
+        loop are closed, too.
+        """
 
         async def sending(message: Message) -> None:
             if message["type"].startswith("lifespan.shutdown."):
                 try:
-                    await self._sink.close()
+                    if self._sink is not None and self._loop is asyncio.get_running_loop():
+                        await self._sink.close()
                 except AckerError as error:
                     log.warning("rows had no reply when the server ended: %s", error)
+                await self.acker.close()
             await send(message)
 
         return sending
@@ -168,6 +198,6 @@ def _why(scope: Message, status: int) -> str:
 
 
 async def _refuse(send: Send, why: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (_MARK[0], REFUSED.encode())]
     await send({"type": "http.response.start", "status": 400, "headers": headers})
     await send({"type": "http.response.body", "body": f"Bad request: {why}".encode()})

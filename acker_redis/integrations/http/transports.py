@@ -6,14 +6,20 @@ service may or may not have processed it. So does a request that is cancelled.
 **The service answers.** If it has the middleware, it acks or fails the request itself. If not, the
 request is done when its response was closed. A status from 500 fails it: it may be that of a proxy
 whose service has died. Other statuses are for the application to judge.
+
+**Hosts.** Who has an id can ack it. So only the hosts in ``hosts`` get ids, and only they can say
+that they have the middleware. All others are services without it. There is no default: with all
+hosts, the APIs of others would get ids; with none, a tree would not wait for what a service does
+after its response.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import httpx
 
-from acker_redis.integrations.http.work import TRACKED, Work, current, with_phrase
+from acker_redis.integrations.http.hosts import Hosts
+from acker_redis.integrations.http.work import REFUSED, TRACKED, Work, current, with_phrase
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import HEADER, MessageId
 
@@ -31,11 +37,15 @@ def _is_server_error(status: int) -> bool:
 class TrackedTransport(httpx.BaseTransport):
     """A transport of ``httpx.Client`` that sets the header ``acker-tuple`` in each request.
 
-    In the handler of a request with an id, each request that it sends gets a child's id. Elsewhere
-    requests pass through. A redirect and a repetition are new requests.
+    In the handler of a request with an id, each request that it sends is a child, and has an id if
+    its host is one of ``hosts``. Elsewhere requests pass through. A redirect and a repetition are
+    new requests.
 
     Args:
         transport: The transport that sends; by default an ``httpx.HTTPTransport``.
+        hosts: The names of the hosts that get ids: those of services with the middleware, and of
+            services that pass ids on. ``*.example.com`` stands for all names below
+            ``example.com``, and ``*`` for all hosts.
         edge: The name of the edge on which requests travel; a request's extension ``acker_edge``
             has precedence.
         fails: Returns whether a response with this status fails the request, if it comes from a
@@ -43,10 +53,13 @@ class TrackedTransport(httpx.BaseTransport):
         **options: The arguments of ``httpx.HTTPTransport``, such as ``verify`` and ``limits``:
             a client ignores its own if it has a transport.
 
+    Raises:
+        ConfigError: An item of ``hosts`` is no name of a host.
+
     Examples:
         >>> import httpx
         >>> from acker_redis.integrations.http import TrackedTransport
-        >>> client = httpx.Client(transport=TrackedTransport(edge="ship"))
+        >>> client = httpx.Client(transport=TrackedTransport(hosts=["shipping"], edge="ship"))
 
     """
 
@@ -54,12 +67,13 @@ class TrackedTransport(httpx.BaseTransport):
         self,
         transport: httpx.BaseTransport | None = None,
         *,
+        hosts: Iterable[str],
         edge: str = "",
         fails: Fails = _is_server_error,
         **options: Any,
     ) -> None:
         self._transport = httpx.HTTPTransport(**options) if transport is None else transport
-        self._edge, self._fails = edge, fails
+        self._hosts, self._edge, self._fails = Hosts(hosts), edge, fails
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, with an id if a request with an id is in process.
@@ -72,7 +86,7 @@ class TrackedTransport(httpx.BaseTransport):
         work = current.get()
         if work is None:
             return self._transport.handle_request(request)
-        sent = _Sent(work, request, self._edge)
+        sent = _Sent(work, request, self._edge, trusted=request.url in self._hosts)
         try:
             response = self._transport.handle_request(request)
         except BaseException as error:
@@ -92,9 +106,13 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
 
     Args:
         transport: The transport that sends; by default an ``httpx.AsyncHTTPTransport``.
+        hosts: As in :class:`TrackedTransport`.
         edge: The name of the edge on which requests travel.
         fails: As in :class:`TrackedTransport`.
         **options: The arguments of ``httpx.AsyncHTTPTransport``.
+
+    Raises:
+        ConfigError: An item of ``hosts`` is no name of a host.
 
     """
 
@@ -102,20 +120,21 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
         self,
         transport: httpx.AsyncBaseTransport | None = None,
         *,
+        hosts: Iterable[str],
         edge: str = "",
         fails: Fails = _is_server_error,
         **options: Any,
     ) -> None:
         own = httpx.AsyncHTTPTransport(**options) if transport is None else transport
         self._transport = own
-        self._edge, self._fails = edge, fails
+        self._hosts, self._edge, self._fails = Hosts(hosts), edge, fails
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; see :meth:`TrackedTransport.handle_request`."""
         work = current.get()
         if work is None:
             return await self._transport.handle_async_request(request)
-        sent = _Sent(work, request, self._edge)
+        sent = _Sent(work, request, self._edge, trusted=request.url in self._hosts)
         try:
             response = await self._transport.handle_async_request(request)
         except BaseException as error:
@@ -133,13 +152,16 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
 class _Sent:
     """A request that was sent, as a child of the request in process."""
 
-    def __init__(self, work: Work, request: httpx.Request, edge: str) -> None:
+    def __init__(self, work: Work, request: httpx.Request, edge: str, *, trusted: bool) -> None:
         edge = request.extensions.get(EDGE, edge)
         self._work = work
         self._child: MessageId | None = work.processing.emit(edge=edge)
         self._request = request
-        # This replaces an id: a handler may pass all headers of its own request on.
-        request.headers[HEADER] = str(self._child)
+        self._trusted = trusted
+        # A handler, or a redirect, may pass all headers of its own request on.
+        request.headers.pop(HEADER, None)
+        if trusted:
+            request.headers[HEADER] = str(self._child)
 
     def failed(self, error: BaseException | str) -> None:
         self._child = None
@@ -148,10 +170,15 @@ class _Sent:
         self._work.failed(clipped(f"{self._request.method} {url}: {why}"))
 
     def answered(self, response: httpx.Response, fails: Fails) -> None:
-        if TRACKED in response.headers:
+        mark = response.headers.get(TRACKED) if self._trusted else None
+        if mark == REFUSED:
+            self.failed(with_phrase(response.status_code))
+        elif mark is not None:
             self._child = None
         elif fails(response.status_code):
             self.failed(with_phrase(response.status_code))
+        if response.is_closed:  # a cache, or httpx.MockTransport, has read it
+            self.closed()
 
     def closed(self) -> None:
         if self._child is not None:

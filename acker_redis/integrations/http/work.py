@@ -17,6 +17,8 @@ from acker_redis.trees.processing import Processing
 
 TRACKED = "acker-tracked"
 """The header of a response whose request was received by the middleware, with an id."""
+REFUSED = "refused"
+"""Its value if the middleware has not handed the request to the application."""
 
 
 class Work:

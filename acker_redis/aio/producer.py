@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
-from acker_redis.errors import AckerError, BufferFullError, ClosedError
+from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
 from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
@@ -76,6 +76,8 @@ class AsyncProducer:
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self._accumulator: Accumulator | None = None
+        self._routed = False
+        """Whether the number of shards is known: rows wait in the queues of their shards."""
         # No retries here: deliver() retries a batch, because it knows when to end.
         self._flows = Flows(acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[asyncio.Lock]] = {}
@@ -92,17 +94,16 @@ class AsyncProducer:
     async def add(self, rows: Iterable[Row], wait: bool = True) -> None:
         """Add rows to the buffer, all or none; see :meth:`Producer.add`.
 
-        With ``wait=False`` no other task runs during the call. Only the first call of a producer
-        awaits a reply of Redis, to read the configuration.
+        With ``wait=False`` no other task runs during the call. Otherwise the first call of a
+        producer awaits one reply of Redis, to read the configuration.
         """
         rows = check_rows(rows, self.source)
         if not rows:
             return
         self._check_open()
-        accumulator = self._accumulator
+        accumulator = self._accumulator if self._routed else None
         if accumulator is None:
-            # The number of shards is not known yet.
-            config = await self.acker.config()
+            config = await self._ask() if wait else self.acker.flows.known
             self._check_open()
             accumulator = self._start(config)
         if wait and accumulator.size >= self._buffer:
@@ -188,17 +189,41 @@ class AsyncProducer:
             self._work.set()
             await asyncio.gather(*self._senders, return_exceptions=True)
 
-    def _start(self, config: AckerConfig) -> Accumulator:
-        if self._accumulator is None:
-            self._flows.known = config
-            self._accumulator = Accumulator(self.source, config.shards, self._linger)
-            self._senders = [
-                asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
-                for number in range(min(config.shards, MAX_SENDERS))
-            ]
-            for sender in self._senders:  # flush() then waits no longer
-                sender.add_done_callback(lambda _: self._signal_answer())
-        return self._accumulator
+    async def _ask(self) -> AckerConfig | None:
+        """Return the configuration; None if Redis does not answer, or a sender asks already."""
+        config = self.acker.flows.known
+        if config is None and not self.waiting:
+            with contextlib.suppress(RedisUnavailableError):
+                ask = self.acker.flows.read_config(patient=False)
+                config = await self.acker.connection.drive(ask)
+        return config
+
+    def _start(self, config: AckerConfig | None) -> Accumulator:
+        """Return the accumulator. Without a configuration all rows go into one queue, unrouted."""
+        accumulator = self._accumulator
+        if accumulator is None:
+            accumulator = self._accumulator = Accumulator(self.source, 1, self._linger)
+            self._send_by(accumulator, 1)
+        if config is not None:
+            self._flows.known = self._flows.known or config
+            self._route(accumulator, config)
+        return accumulator
+
+    def _route(self, accumulator: Accumulator, config: AckerConfig) -> None:
+        """Put rows into the queues of their shards from now on."""
+        accumulator.shards = config.shards
+        self._send_by(accumulator, min(config.shards, MAX_SENDERS))
+        if not self._routed:
+            self._routed = True
+            self.acker.flows.may_read_ids()
+
+    def _send_by(self, accumulator: Accumulator, senders: int) -> None:
+        """Start senders until there are this many."""
+        while len(self._senders) < senders and not self._closed:
+            name = f"acker-producer-{len(self._senders)}"
+            sender = asyncio.create_task(self._run(accumulator), name=name)
+            sender.add_done_callback(lambda _: self._signal_answer())  # flush() waits no longer
+            self._senders.append(sender)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -245,9 +270,8 @@ class AsyncProducer:
             self._work.set()  # another sender may take another shard
             error = await self._deliver(shard, batch)
             accumulator.done(shard)
-            if self._flows.known:
-                # A reshard may have changed the number of shards.
-                accumulator.shards = self._flows.known.shards
+            if self._flows.known:  # for the first time, or a reshard may have changed it
+                self._route(accumulator, self._flows.known)
             self._error = self._error or error
             self._signal_answer()
             if error:

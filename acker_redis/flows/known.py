@@ -1,17 +1,20 @@
 """A cache of a namespace's configuration, and its reshard if one is in progress. No I/O."""
 
+import logging
 import time
 from contextlib import suppress
 
-from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
 from acker_redis.flows.names import among, names
 from acker_redis.flows.steps import Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.id_maker import UNKNOWN, IdMaker
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.reshard import Reshard
+
+log = logging.getLogger(__name__)
 
 IDS_LAST = 10.0
 """Seconds for which edges and salt are used before they are read again."""
@@ -19,6 +22,8 @@ IDS_RETRY = 2.0
 """Seconds until the next attempt to read them, if Redis has not answered."""
 NAMES_LAST = 10.0
 """Seconds for which the names of other namespaces are kept: a program may retry for ever."""
+IDS_WAIT = 0.1
+"""Share of the time that messages may wait for such attempts, while Redis hangs."""
 
 
 class Known:
@@ -32,8 +37,10 @@ class Known:
 
         None before the first read, or after an error that outdates it.
         """
-        self.ids: IdMaker = UNKNOWN
+        self.ids = IdMaker(was_read=False, read=self._unread)
         """Makes the ids of the namespace, as last read."""
+        self._away: AckerError | None = None
+        """Why the first attempt to read edges and salt has failed; None before it."""
         self.ids_due = 0.0
         """When to read edges and salt again, on the ``time.monotonic`` clock.
 
@@ -77,7 +84,7 @@ class Known:
         A note, because the admin service shows the text of an error to callers who may not know of
         other namespaces.
         """
-        if self.ids is not UNKNOWN:
+        if self.ids.was_read:
             return
         words, due = self._others
         if time.monotonic() >= due:
@@ -100,14 +107,40 @@ class Known:
         """Return what makes the ids, at most ``IDS_LAST`` seconds old if Redis answers.
 
         It makes one attempt and raises nothing: while Redis is away, bolts go on with what they
-        know, and do not wait for each message.
+        know, and do not wait for each message. Random ids without a code are right in any case.
         """
-        if time.monotonic() >= self.ids_due:
-            with suppress(AckerError):
+        begun = time.monotonic()
+        if begun >= self.ids_due:
+            try:
                 yield from self._read_config(0.0)
-            if time.monotonic() >= self.ids_due:
-                self.ids_due = time.monotonic() + IDS_RETRY
+            except AckerError as error:
+                now = time.monotonic()
+                self.ids_due = max(self.ids_due, now + max(IDS_RETRY, (now - begun) / IDS_WAIT))
+                if not (self.ids.was_read or self._away):
+                    log.warning(
+                        "%s: messages that are emitted now carry no edge, because edges and salt "
+                        "could not be read; a verdict cannot tell on which edge one is lost: %s",
+                        self.namespace, error,
+                    )  # fmt: skip
+                self._away = error
         return self.ids
+
+    def may_read_ids(self) -> None:
+        """Note that Redis answers: read edges and salt with the next id, if it was away before."""
+        if not self.ids.was_read:
+            self.ids_due = 0.0
+
+    def _unread(self) -> IdMaker:
+        """Raise the error of a derived id whose salt is not known."""
+        if self._away is None:
+            raise ConfigError(
+                "a derived id needs the salt of its namespace, which was not read from Redis yet: "
+                "process the message in an `async with` block, or await acker.ids() before"
+            )
+        raise type(self._away)(
+            "a derived id needs the salt of its namespace, which could not be read from Redis yet; "
+            f"acker.ids() waits for it: {self._away}"
+        ) from self._away
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:
         """Return the keys of all shards."""

@@ -8,7 +8,7 @@ expires can tell where a message is missing.
 import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -43,6 +43,8 @@ class IdMaker:
     was_read: bool = field(default=True, repr=False)
     """Whether the configuration of the namespace is known. Until then ids are those of a namespace
     with edges, and have no code: such ids are right in any namespace."""
+    read: "Callable[[], IdMaker] | None" = field(default=None, repr=False, compare=False)
+    """What :meth:`known` calls while the configuration is not known: it waits for it, or raises."""
     _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
@@ -83,6 +85,15 @@ class IdMaker:
             ids = [id_ & low for id_ in draw(count)]
             if all(ids):
                 return ids
+
+    def known(self) -> "IdMaker":
+        """Return the maker whose edges and salt are known: this one, or that which Redis names now.
+
+        Raises:
+            AckerError: Why they could not be read.
+
+        """
+        return self if self.was_read or self.read is None else self.read()
 
     def derive(self, purpose: str, *parts: str) -> int:
         """Return an id without a code that depends on the salt, the purpose and the parts only.

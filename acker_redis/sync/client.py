@@ -48,6 +48,7 @@ class Acker:
 
     def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:
         self.flows = Flows(namespace, retry_for)
+        self.flows.ids = IdMaker(was_read=False, read=lambda: self.ids)
         self.connection = Connection(client)
         self._lane = Lane(threading.Lock)
 

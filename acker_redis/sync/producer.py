@@ -7,6 +7,10 @@ Threads and locks:
   under that shard's lane. A shard has at most one batch in flight, so its numbers stay in order.
 - One lock guards all shared state. No thread holds it during a call to Redis.
 
+**Before the configuration is known** a producer does not know the number of shards. If Redis is
+away at that time, all rows go into one queue: a batch is divided among the shards when it is sent
+(``flows/apply.py``), and its sender waits until Redis names the shards.
+
 A forked child begins with an empty producer: rows that the parent has not sent yet belong to the
 parent, and would count twice.
 """
@@ -18,19 +22,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
-from acker_redis.errors import (
-    AckerError,
-    BufferFullError,
-    ClosedError,
-)
+from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
 from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.kinds import check_is
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row
 from acker_redis.sync.client import Acker
@@ -46,7 +48,9 @@ class Producer:
     ``linger=0`` only for that call. Thread-safe.
 
     **Back-pressure.** When ``buffer`` rows wait, because Redis is slow or unreachable, callers wait
-    too, for up to ``max_block`` seconds. Then they get BufferFullError.
+    too, for up to ``max_block`` seconds. Then they get BufferFullError. The first rows of a process
+    wait in the buffer as all others do; only a refusal, such as a wrong password or a missing
+    namespace, is raised.
 
     **Retries.** A batch without a reply is sent again under its number, so it is applied once, for
     as long as its fence holds (N-1 ticks of the namespace). After that, or if Redis refuses the
@@ -108,6 +112,8 @@ class Producer:
         self._reporting = set[Batch]()
         """Batches that were given up, and of which ``on_given_up`` has not returned."""
         self._accumulator: Accumulator | None = None
+        self._routed = False
+        """Whether the number of shards is known: rows wait in the queues of their shards."""
         # No retries here: deliver() retries a batch, because it knows when to end.
         self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[threading.Lock]] = {}
@@ -122,20 +128,24 @@ class Producer:
 
         Args:
             rows: Rows, as :mod:`acker_redis.trees.processing` makes them.
-            wait: Whether to wait for room. With False the call never waits: up to twice ``buffer``
-                rows are taken. Rows beyond that are given up, and their trees expire. (The first
-                call of a producer reads the configuration from Redis.)
+            wait: Whether to wait for room, and, in the first call of a producer, for one reply of
+                Redis. With False the call never waits: up to twice ``buffer`` rows are taken. Rows
+                beyond that are given up, and their trees expire.
 
         Raises:
             BufferFullError: There was no room within ``max_block`` seconds. No row was added.
             ClosedError: The producer was closed.
             InvalidBatchError: A row is invalid, or tracks although the producer has no ``source``.
+            NamespaceNotFoundError, RedisRefusedError, SchemaError: Redis refuses to tell the
+                configuration, which the producer does not know yet. No row was added.
 
         """
         rows = check_rows(rows, self.source)
         if not rows:
             return
-        accumulator = self._accumulator or self._start()
+        accumulator = self._accumulator if self._routed else None
+        if accumulator is None:
+            accumulator = self._start(wait)
         with self._lock:
             if self._closed:
                 self._check_open()
@@ -250,23 +260,51 @@ class Producer:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _start(self) -> Accumulator:
-        config = self.acker.config
-        shards = config.shards
+    def _start(self, ask: bool) -> Accumulator:
+        """Return the accumulator of a producer that does not know the number of shards yet.
+
+        With ``ask`` Redis is asked for it, unless rows wait: then a sender asks.
+        """
+        self._check_open()
+        config = self.acker.flows.known
+        if config is None and ask and not self.waiting:
+            with suppress(RedisUnavailableError):
+                config = self.acker.connection.drive(self.acker.flows.read_config(patient=False))
         with self._lock:
             self._check_open()
-            if self._accumulator is None:
-                self._flows.known = config
-                self._accumulator = Accumulator(self.source, shards, self._linger)
-                for number in range(min(shards, MAX_SENDERS)):
-                    name = f"acker-producer-{number}"
-                    sender = threading.Thread(target=self._run, name=name, daemon=True)
-                    self._senders.append(sender)
-                    sender.start()
+            accumulator = self._accumulator
+            if accumulator is None:
+                accumulator = self._accumulator = Accumulator(self.source, 1, self._linger)
                 # Not atexit: a child process of multiprocessing does not run its handlers.
                 closing = weakref.WeakMethod(self.close)
                 multiprocessing.util.Finalize(None, _close, (closing,), exitpriority=100)
-            return self._accumulator
+                self._send_by(1)
+            if config is not None:
+                self._flows.known = self._flows.known or config
+                self._route(accumulator, config)
+            return accumulator
+
+    def _route(self, accumulator: Accumulator, config: AckerConfig) -> None:
+        """Put rows into the queues of their shards from now on; the caller holds the lock."""
+        accumulator.shards = config.shards
+        self._send_by(min(config.shards, MAX_SENDERS))
+        if not self._routed:
+            self._routed = True
+            self.acker.flows.may_read_ids()
+
+    def _send_by(self, senders: int) -> None:
+        """Start senders until there are this many; the caller holds the lock."""
+        while len(self._senders) < senders and not self._closed:
+            name = f"acker-producer-{len(self._senders)}"
+            sender = threading.Thread(target=self._run, name=name, daemon=True)
+            try:
+                sender.start()
+            except RuntimeError:
+                if not self._senders:
+                    self._accumulator = None
+                    raise
+                return  # the program ends, or has too many threads: one sender is enough
+            self._senders.append(sender)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -313,9 +351,8 @@ class Producer:
             with self._lock:
                 accumulator.done(shard)
                 known = self._flows.known  # another sender may set it to None at any time
-                if known:
-                    # A reshard may have changed the number of shards.
-                    accumulator.shards = known.shards
+                if known:  # for the first time, or a reshard may have changed it
+                    self._route(accumulator, known)
                 if error:
                     self._reporting.add(batch)
                 self._room.notify_all()

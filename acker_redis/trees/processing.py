@@ -197,7 +197,8 @@ class Processing:
             edge: The name of the edge that the message travels on.
 
         Raises:
-            ConfigError: ``key`` is given, and the salt of the namespace is unknown.
+            ConfigError: ``key`` is given, and ``ids`` has no salt.
+            RedisUnavailableError: ``key`` is given, and the salt cannot be read from Redis in time.
             ClosedError: The inputs were acked or failed, or this process is a forked child of the
                 one that began them. Nothing is emitted then.
             InvalidBatchError: A message is not one of the inputs, the key was already used, or the
@@ -213,12 +214,11 @@ class Processing:
             True
 
         """
-        maker = self._maker()
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
-            return self._only_child(maker, edge)
+            return self._only_child(maker_of(self._ids), edge)
         places = range(len(self.inputs)) if inputs is None else self._chosen(inputs)
         parents = [(self, place) for place in places if self.inputs[place]]
-        return _emit([self], parents, key, maker, edge)
+        return _emit([self], parents, key, self._ids, edge)
 
     def acked(self) -> list[Row]:
         """Close the messages as processed, and return the rows to send.
@@ -305,9 +305,6 @@ class Processing:
             edge = self._drawn.pop() & maker.low | maker.code(edge_name)
             self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
-
-    def _maker(self) -> IdMaker:
-        return self._ids if isinstance(self._ids, IdMaker) else self._ids()
 
     def _check_open(self) -> None:
         if self._state != "open":
@@ -459,20 +456,20 @@ def emit_from(*processings: Processing, key: str | None = None, edge: str = "") 
     parents = [
         (one, place) for one in processings for place, given in enumerate(one.inputs) if given
     ]
-    maker = processings[0]._maker() if processings else PLAIN
-    return _emit(processings, parents, key, maker, edge)
+    return _emit(processings, parents, key, processings[0]._ids if processings else PLAIN, edge)
 
 
 def _emit(
     ones: Sequence[Processing],
     parents: Sequence[tuple[Processing, int]],
     key: str | None,
-    maker: IdMaker,
+    made_by: Ids,
     edge_name: str,
 ) -> MessageId:
     """Add an edge to each parent (an input of a processing); return the child's id."""
     for one in ones:
         one._check_open()
+    maker = maker_of(made_by, derives=key is not None and bool(parents))
     code = maker.code(edge_name)
     inputs = [one.inputs[place] for one, place in parents]
     edges, ids = _child(inputs, key, maker)
@@ -562,6 +559,12 @@ def in_bulk() -> Callable[[int], list[int]]:
         return drawn
 
     return draw
+
+
+def maker_of(ids: Ids, derives: bool = False) -> IdMaker:
+    """Return what makes the next ids; to derive one the configuration must be known."""
+    maker = ids if isinstance(ids, IdMaker) else ids()
+    return maker.known() if derives else maker
 
 
 def child_edge(given: MessageId, key: str, maker: IdMaker) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 
 from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.protocol.arrays import Ints
-from acker_redis.protocol.id_maker import PLAIN, IdMaker
+from acker_redis.protocol.id_maker import PLAIN
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import AnyId, MessageId
-from acker_redis.trees.processing import Ids, child_edge
+from acker_redis.trees.processing import Ids, child_edge, maker_of
 
 Given = AnyId | None
 _DIGITS = b"0123456789"
@@ -131,7 +131,8 @@ class ProcessingBatch:
             edge: The name of the edge that the messages travel on.
 
         Raises:
-            ConfigError: ``key`` is given, and the salt of the namespace is unknown.
+            ConfigError: ``key`` is given, and ``ids`` has no salt.
+            RedisUnavailableError: ``key`` is given, and the salt cannot be read from Redis in time.
             ClosedError: The batch is settled, or this process is a forked child of the one that
                 began it.
             InvalidBatchError: ``counts`` has another length or a negative number, the key was used
@@ -141,7 +142,8 @@ class ProcessingBatch:
         number = self._counts(counts)
         if key is not None and number.max(initial=0) > 1:
             raise InvalidBatchError("with key= a message has one child; call emit() for each key")
-        maker = self._ids if isinstance(self._ids, IdMaker) else self._ids()
+        anchored = bool(len(self._inputs.anchors))
+        maker = maker_of(self._ids, derives=key is not None and anchored)
         parents: Ints = np.repeat(np.arange(len(number)), number)
         with self._lock:
             self._check_open()

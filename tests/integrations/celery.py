@@ -24,8 +24,13 @@ from tests.waiting import LIMIT
 ROOT = Path(__file__).parents[2]
 
 
-def make(url: str, namespace: str, file: str | Path, **conf: Any) -> tuple[Celery, TaskTracker]:
-    """Return a new app with its tracker, and without a worker."""
+def make(
+    url: str, namespace: str, file: str | Path, acker_url: str = "", **conf: Any
+) -> tuple[Celery, TaskTracker]:
+    """Return a new app with its tracker, and without a worker.
+
+    An acker with a URL of its own has no patience.
+    """
     app = Celery(namespace, broker=url, set_as_current=False)
     app.conf.update(
         result_backend=conf.pop("result_backend", url),
@@ -39,7 +44,9 @@ def make(url: str, namespace: str, file: str | Path, **conf: Any) -> tuple[Celer
         worker_prefetch_multiplier=4,
         **conf,
     )
-    tracking = TaskTracker(app, Acker.from_url(url, namespace, timeout=60))
+    patience = 0.0 if acker_url else 10.0
+    acker = Acker.from_url(acker_url or url, namespace, timeout=60, retry_for=patience)
+    tracking = TaskTracker(app, acker)
     add_tasks(app, tracking, Path(file))
     return app, tracking
 
@@ -177,14 +184,19 @@ def pool(process: Any) -> list[int]:
 def main(url: str, namespace: str, file: str, *options: str) -> None:
     """Run the worker.
 
-    The option ``late`` sets ``task_acks_late``. With ``lingering`` rows wait for a minute. A URL is
-    the result backend.
+    The option ``late`` sets ``task_acks_late``. With ``lingering`` rows wait for a minute. With
+    ``recycled`` a pool process ends after each task. A URL is the result backend, and one after
+    ``acker=`` that of the acker.
     """
     conf: dict[str, Any] = {"broker_transport_options": {"visibility_timeout": 2}}
     for option in options:
         late = {"task_acks_late": True, "task_reject_on_worker_lost": True}
         if option == "lingering":
             tracker.LINGER = 60.0
+        elif option == "recycled":
+            conf["worker_max_tasks_per_child"] = 1
+        elif option.startswith("acker="):
+            conf["acker_url"] = option.removeprefix("acker=")
         else:
             conf |= late if option == "late" else {"result_backend": option}
     app, _ = make(url, namespace, file, **conf)

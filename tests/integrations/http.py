@@ -30,10 +30,18 @@ from tests.waiting import wait_until
 HOSTS = ["127.0.0.1"]
 
 
-def make(url: str, namespace: str, file: str | Path, base: str, elsewhere: str = "") -> FastAPI:
+def make(
+    url: str,
+    namespace: str,
+    file: str | Path,
+    base: str,
+    elsewhere: str = "",
+    patience: float = 10.0,
+) -> FastAPI:
     """Return the service. It calls itself at ``base``, and another service at ``elsewhere``."""
     app = FastAPI()
-    app.add_middleware(TrackedRequests, acker=AsyncAcker.from_url(url, namespace, timeout=60))
+    acker = AsyncAcker.from_url(url, namespace, timeout=60, retry_for=patience)
+    app.add_middleware(TrackedRequests, acker=acker)
     client = httpx.AsyncClient(
         base_url=base, transport=TrackedAsyncTransport(hosts=HOSTS), timeout=60
     )

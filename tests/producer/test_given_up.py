@@ -4,7 +4,6 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -18,7 +17,6 @@ from acker_redis.errors import (
     LaneError,
     NamespaceNotFoundError,
     RedisRefusedError,
-    RedisUnavailableError,
     WrongShardError,
 )
 from acker_redis.flows.delivery import deliver
@@ -347,31 +345,5 @@ def test_producer_recovers_from_a_dropped_namespace(rig: Rig) -> None:
             producer.flush()
     rig.direct.create(AckerConfig(tick_ms=3_600_000))
     producer.add(tracks(1))
-    producer.flush()
-    assert total(rig.direct)["tracked"] == 1
-
-
-def test_first_add_raises_for_a_missing_namespace(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    rig.direct.connection.client.flushall()
-    producer = rig.producer()
-    with pytest.raises(NamespaceNotFoundError):
-        producer.add(tracks(1))
-    rig.direct.create(AckerConfig(tick_ms=3_600_000))
-    producer.add(tracks(1))
-    producer.flush()
-    assert total(rig.direct)["tracked"] == 1
-
-
-def test_first_add_raises_if_redis_is_unreachable(make_rig: MakeRig, proxy: Proxy) -> None:
-    """The number of shards is not known yet, and no row is added."""
-    rig = make_rig(proxy.url)
-    proxy.cut = 10**9
-    producer = rig.producer(retry_for=0)
-    add: Callable[[], None] = lambda: producer.add(tracks(1))  # noqa: E731
-    with pytest.raises(RedisUnavailableError):
-        add()
-    proxy.cut = 0
-    add()
     producer.flush()
     assert total(rig.direct)["tracked"] == 1

@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaError
 from acker_redis.aio.bolt import AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
-from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.integrations.aiokafka.producer import current
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
@@ -248,6 +248,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def commit(self, offsets: object = None) -> None:
         """Commit the offsets below which every message is processed and acked, and no others.
 
+        It waits up to 10 seconds until Redis has the acks; if not, it commits nothing.
+
         Raises:
             ConfigError: ``offsets`` is given, which could skip messages in process.
             KafkaError: Kafka refuses the offsets; a later call commits them.
@@ -260,7 +262,10 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         if not moved:
             return
         try:
-            await self._sink.flush()
+            await self._sink.flush(FLUSH)
+        except BufferFullError as error:
+            log.warning("offsets are not committed, the next commit follows: %s", error)
+            return
         except AckerError as error:
             # Their trees expire, so their sources are told. They need no second delivery.
             log.warning("some acks were given up: %s", error)

@@ -5,6 +5,7 @@ Kafka reports the delivery of every child; the ack of the message is sent, and i
 complete in the :class:`Frontier` of its partition. A commit first waits until Redis has the acks,
 or the producer has given them up, then commits the positions that the frontiers had before the
 wait. So a crash at any moment leaves messages that Kafka delivers again, and none that is skipped.
+While Redis does not answer, nothing is committed, and a later commit waits again.
 An ack that was given up leaves a tree that expires: its source replays the record.
 
 **What a second delivery does.** The tree of a message that was acked and not yet committed has two
@@ -24,7 +25,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka.messages import check_error, headers_of
 from acker_redis.integrations.kafka.producer import current
@@ -46,7 +47,8 @@ SETTLE = 0.01
 IDLE = 0.1
 """Seconds that run() waits for messages, and after which it notices a signal."""
 FLUSH = 10.0
-"""Seconds for which a revoked partition, or close(), waits for delivery reports."""
+"""Seconds for which a revoked partition, or close(), waits for delivery reports, and a commit for
+the acks."""
 
 Handler = Callable[[Any], object]
 OnFailure = Callable[[Any, BaseException], object]
@@ -258,6 +260,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
     def commit(self, *args: Any, asynchronous: bool = True, **kwargs: Any) -> Any:
         """Commit the offsets below which every message is processed and acked, and no others.
 
+        It waits up to 10 seconds until Redis has the acks; if not, it commits nothing.
+
         Raises:
             ConfigError: ``message`` or ``offsets`` is given, which could skip messages in process.
             KafkaException: Kafka refuses the offsets; a later call commits them.
@@ -270,7 +274,10 @@ class TrackedConsumer(confluent_kafka.Consumer):
         if not moved:
             return None if asynchronous else []
         try:
-            self._sink.flush()
+            self._sink.flush(FLUSH)
+        except BufferFullError as error:
+            log.warning("offsets are not committed, the next commit follows: %s", error)
+            return None if asynchronous else []
         except AckerError as error:
             # Their trees expire, so their sources are told. They need no second delivery.
             log.warning("some acks were given up: %s", error)

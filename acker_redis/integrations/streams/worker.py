@@ -197,7 +197,6 @@ class StreamWorker:
         """
         check_blocking("run()", handler=handler)
         try:
-            _ = self.acker.config
             with until_signal(self._stop.set):
                 while not self._stop.is_set():
                     try:
@@ -227,6 +226,7 @@ class StreamWorker:
             AckerError, Exception: As :meth:`settle`.
 
         """
+        _ = self.acker.config  # until it is known no row can be applied, so no handler runs
         self.settle()
         entries = self._reading.read(count, block, self._fail)
         return [(self.stream, entries)] if entries else []

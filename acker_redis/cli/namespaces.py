@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.protocol.config import AckerConfig, Profile, wire
+from acker_redis.errors import ConfigError, NamespaceExistsError
+from acker_redis.protocol.config import CHANGEABLE, CREATED, PROFILES, AckerConfig, Profile, wire
 
 if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
@@ -83,11 +84,14 @@ def create(
 ) -> None:
     """Create a namespace. Repeating the same command is a no-op.
 
+    Of a namespace that exists, only the settings in the command are compared. If one differs, the
+    command fails and changes nothing.
+
     Edges are the ways on which messages go from one step to the next. The ids of messages name
     their edge, so the verdict of a tree that expired names the edges on which messages are missing.
     Edges and their order cannot be changed later.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "shards": shards,
         "buckets": buckets,
         "tick_ms": tick_ms,
@@ -100,8 +104,10 @@ def create(
         "slo_ms": slo_ms,
     }
     given = {name: value for name, value in settings.items() if _is_given(context, name)}
-    config = AckerConfig.for_profile(profile, edges=tuple(edge or ()), **given)
+    if edge:
+        given["edges"] = tuple(edge)
     with options.acker(namespace, url) as acker:
+        config = _wanted(acker, profile, given, _is_given(context, "profile"))
         made = acker.create(config)
         _warn_of_eviction(acker)
     if as_json:
@@ -109,9 +115,31 @@ def create(
 
         say_json({"namespace": namespace, "created": made, "config": shapes.config(config)})
     else:
-        state = "created" if made else "exists with the same configuration; nothing changed"
+        state = "created" if made else "exists, with these settings; nothing changed"
         say(f"{namespace}: {state}")
         say(_lifetime(config))
+
+
+def _wanted(
+    acker: "Acker", profile: Profile, given: dict[str, Any], with_profile: bool
+) -> AckerConfig:
+    """Return the settings of the command, and for others those that the namespace already has."""
+    from acker_redis.errors import NamespaceNotFoundError, SchemaError
+
+    try:
+        there = acker.config
+    except (NamespaceNotFoundError, SchemaError):
+        return AckerConfig.for_profile(profile, **given)
+    wanted = PROFILES[profile] | given if with_profile else given
+    try:
+        return replace(there, **wanted)
+    except ConfigError as error:
+        for name, value in wanted.items():
+            if (has := getattr(there, name)) != value:
+                raise NamespaceExistsError(
+                    f"{acker.namespace} was created with {name} {has}, not {value}; {error}"
+                ) from None
+        raise
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -187,11 +215,34 @@ def _text(name: str, value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
+def _complete_field(incomplete: str) -> list[str]:
+    return [each for each in CHANGEABLE if each.startswith(incomplete)]
+
+
+def _check_field(context: typer.Context, field: str) -> str:
+    if field in CHANGEABLE or context.resilient_parsing:
+        return field
+    name = context.params.get("namespace", "NAMESPACE")
+    if field == "shards":
+        words = f"the shards are changed by: acker-redis reshard {name} --shards N"
+    elif field in CREATED:
+        words = (
+            f"{field} is fixed at creation; drop {name} and create it again, or use another name"
+        )
+    else:
+        words = f"{field!r} is none of {', '.join(CHANGEABLE)}"
+    raise typer.BadParameter(words)
+
+
 def config_set(
     namespace: Namespace,
     field: Annotated[
-        Literal["high_water", "tick_ms", "outcomes_limit", "deadline_ms", "slo_target", "slo_ms"],
-        typer.Argument(help="Field to change"),
+        str,
+        typer.Argument(
+            help=f"Field to change: {', '.join(CHANGEABLE)}",
+            callback=_check_field,
+            autocompletion=_complete_field,
+        ),
     ],
     value: Annotated[float, typer.Argument(help="New value; a whole number, but for slo_target")],
     url: Url = None,
@@ -425,6 +476,8 @@ def register(app: typer.Typer) -> None:
         "config set orders high_water 2000000",
         "config set orders slo_target 99.95",
         name="set",
+        # Otherwise a negative number would be an unknown option, not an invalid value.
+        ignore_unknown_options=True,
     )
     app.add_typer(config, name="config", rich_help_panel=PANEL)
     add(app, PANEL, reshard, "reshard orders --shards 8", "reshard orders --cancel")

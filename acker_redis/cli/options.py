@@ -63,7 +63,12 @@ def acker(namespace: str, url: str | None) -> Acker:
 
 
 def add(
-    app: typer.Typer, panel: str, command: Callable[..., None], *examples: str, name: str = ""
+    app: typer.Typer,
+    panel: str,
+    command: Callable[..., None],
+    *examples: str,
+    name: str = "",
+    **context_settings: Any,
 ) -> None:
     """Register a command; its help is its docstring, followed by examples."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
@@ -74,4 +79,5 @@ def add(
         help="\n\n".join(each.replace("\n", " ") for each in paragraphs),
         epilog=f"[bold]Examples[/bold]\n\n{lines}",
         rich_help_panel=panel,
+        context_settings=context_settings or None,
     )(command)

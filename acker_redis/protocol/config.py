@@ -88,7 +88,7 @@ class AckerConfig:
     edges: tuple[str, ...] = ()
     """Names of up to 8 edges: the ways on which messages go from one step to the next, mostly a
     queue, a topic or a table. The ids of messages name their edge, so that a tree that expires can
-    tell where a message is missing. Fixed at creation."""
+    tell where a message is missing. Fixed at creation. A list becomes a tuple."""
 
     slo_target: float = 99.0
     """Service level objective in percent, 50 <= target < 100, with at most 3 decimals: the share of
@@ -100,6 +100,8 @@ class AckerConfig:
     must complete before it expires."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.edges, list):
+            object.__setattr__(self, "edges", tuple(self.edges))  # this class is frozen
         self.validate()
 
     @classmethod
@@ -148,7 +150,7 @@ class AckerConfig:
 
     def _check_edges(self) -> None:
         if not isinstance(self.edges, tuple) or not all(isinstance(e, str) for e in self.edges):
-            raise ConfigError(f"edges is a tuple of names, not {self.edges!r}")
+            raise ConfigError(f"edges is a list or tuple of names, not {self.edges!r}")
         if len(self.edges) > MAX_EDGES or len(set(self.edges)) != len(self.edges):
             raise ConfigError(
                 f"edges is up to {MAX_EDGES} different names, not {', '.join(self.edges)}"

@@ -204,8 +204,11 @@ def _parse_options(query: str, kind: Kind, tls: bool) -> dict[str, Any]:
         raise _MalformedError("an option is not NAME=VALUE") from None
     for name, text in pairs:
         if name not in known:
-            # The name is not quoted: it may be the end of a password that contains a ?.
-            raise _MalformedError(f"it has an option that is none of {', '.join(sorted(known))}")
+            # Another name is not quoted: it may be the end of a password that contains a ?.
+            which = f"the option {name}, which" if name in _NAMED else "an option that"
+            raise _MalformedError(
+                f"it has {which} is none of {', '.join(sorted(known))}{_ADVICE.get(name, '')}"
+            )
         if name in options or not text:
             raise _MalformedError(f"the option {name} is empty, or given twice")
         if name.startswith("ssl_") and not tls:
@@ -282,3 +285,14 @@ _OPTIONS: dict[Kind, dict[str, Callable[[str], Any]]] = {
 """Options that a URL may have, with redis-py's names. The password of a key file is not among them,
 because redis-py shows it in some messages. For that and for other options create the redis-py
 client yourself: ``Acker(client, ...)``."""
+_ADVICE = {
+    "decode_responses": "; leave it out, because acker-redis decodes the replies itself",
+    "timeout": "; its name is socket_timeout",
+}
+_NAMED = {
+    *("decode_responses", "encoding", "encoding_errors", "host", "port", "retry", "retry_on_error"),
+    *("retry_on_timeout", "single_connection_client", "socket_keepalive_options", "socket_type"),
+    *("ssl", "ssl_ca_path", "ssl_password", "ssl_validate_ocsp", "timeout", "unix_socket_path"),
+}.union(*_OPTIONS.values())
+"""Options of redis-py, and of the other forms of a URL. An error may name them, although such a
+word may also be the end of a password that contains a ?: it says next to nothing of that."""

@@ -43,7 +43,7 @@ def edges_of(acker: Acker, messages: list[str]) -> list[tuple[str, ...]]:
 def test_create_fixes_the_edges(shell: Shell, acker: Acker) -> None:
     command = ("create", "farm", "--edge", "mill", "--edge", "shop")
     assert shell(*command).out.startswith("farm: created\n")
-    again = "farm: exists with the same configuration; nothing changed\n"
+    again = "farm: exists, with these settings; nothing changed\n"
     assert shell(*command).out.startswith(again)
     assert "edges           mill,shop\n" in shell("config", "get", "farm").out
     assert json.loads(shell("config", "get", "farm", "--json").out)["edges"] == ["mill", "shop"]

@@ -32,12 +32,24 @@ def test_create_is_idempotent_and_list_shows_the_namespace(
         "wait from 5 pending trees on\n"
     )
     assert shell(*args).out == f"cli-ns: created\n{lifetime}"
-    again = "cli-ns: exists with the same configuration; nothing changed\n"
+    again = "cli-ns: exists, with these settings; nothing changed\n"
     assert shell(*args).out == again + lifetime
+    # Settings that are not in the command are not compared.
+    assert shell("create", "cli-ns").out == again + lifetime
+    assert shell("create", "cli-ns", "--shards", "2", "--buckets", "3").out == again + lifetime
     assert json.loads(shell(*args, "--json").out)["created"] is False
     clash = shell("create", "cli-ns", "--shards", "4")
     assert (clash.code, clash.out) == (1, "")
     assert "was created with shards 2, not 4" in clash.err
+    for option, value, words in (
+        ("--high-water", "100000", "high_water 5, not 100000"),  # the default, but it was typed
+        ("--edge", "mill", "was created with edges"),
+        ("--profile", "spark", "tick_ms 30000, not 600000"),
+        ("--refresh", "update", "created with refresh never, not update; refresh='update' needs"),
+    ):
+        clash = shell("create", "cli-ns", option, value)
+        assert (clash.code, clash.out) == (1, "")
+        assert words in clash.err
     assert shell("namespaces").out.splitlines() == sorted(["cli-ns", other])
     assert json.loads(shell("namespaces", "--json").out) == {
         "namespaces": sorted(["cli-ns", other])
@@ -64,7 +76,8 @@ def test_create_sets_the_objective(shell: Shell) -> None:
     assert json.loads(shell(*given, "--json").out)["config"]["slo_target"] == 99.9
     with Acker.from_url(shell.url, "cli-slo") as acker:
         assert (acker.config.slo_target, acker.config.slo_ms) == (99.9, 60_000)
-    assert "exists with the same configuration" in shell(*given).out
+    assert "exists, with these settings" in shell(*given).out
+    assert "exists, with these settings" in shell("create", "cli-slo").out
     other = shell("create", "cli-slo", "--slo-target", "99.5")
     assert "was created with slo_target 99.9, not 99.5" in other.err
 
@@ -119,7 +132,17 @@ def test_config_get_and_set(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert AckerConfig(**{**found, "edges": ()}) == AckerConfig(
         shards=2, high_water=77, tick_ms=5000, outcomes_limit=9
     )
-    assert shell("config", "set", ns, "shards", "4").code == 2
+    for name, words in {
+        "shards": f"acker-redis reshard {ns} --shards N",
+        "buckets": f"buckets is fixed at creation; drop {ns} and create it again",
+        "edges": "edges is fixed at creation",
+        "hi": "'hi' is none of tick_ms, high_water",
+    }.items():
+        ran = shell("config", "set", ns, name, "4")
+        assert (ran.code, ran.out) == (2, "")
+        assert words in " ".join(ran.err.replace("│", " ").split())
+    wrong = shell("config", "set", ns, "high_water", "-5")
+    assert (wrong.code, "high_water is a whole number from 1 to" in wrong.err) == (1, True)
     for name, value in {"slo_target": "99.95", "slo_ms": "60000"}.items():
         assert shell("config", "set", ns, name, value).out == f"{ns}: {name} set to {value}\n"
         assert f"{name:15} {value}\n" in shell("config", "get", ns).out

@@ -22,9 +22,9 @@ from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, AckerConf
         ("refresh", "always", "'never' or 'update'"),
         ("publish", "yes", "True or False"),
         ("deadline_ms", 1, "for refresh='update'"),
-        ("edges", ["mill"], "a tuple of names"),
-        ("edges", "mill", "a tuple of names"),
-        ("edges", ("mill", 7), "a tuple of names"),
+        ("edges", "mill", "a list or tuple of names"),
+        ("edges", ["mill", 7], "a list or tuple of names"),
+        ("edges", {"mill"}, "a list or tuple of names"),
         ("edges", ("mill", "mill"), "up to 8 different names"),
         ("edges", tuple("abcdefghi"), "up to 8 different names"),
         ("edges", ("a,b",), "edge is 1 to 64 characters"),
@@ -38,6 +38,12 @@ def test_values_out_of_range_are_refused(field: str, value: object, words: str) 
     with pytest.raises(ConfigError, match=words) as caught:
         AckerConfig(**{field: value})  # type: ignore[arg-type]
     assert field.removesuffix("s") in str(caught.value)
+
+
+def test_edges_may_be_a_list() -> None:
+    listed = AckerConfig(edges=["mill", "shop"])  # type: ignore[arg-type]
+    assert listed == AckerConfig(edges=("mill", "shop"))
+    assert hash(listed) == hash(AckerConfig(edges=("mill", "shop")))
 
 
 def test_settings_that_are_given_replace_those_of_a_profile() -> None:

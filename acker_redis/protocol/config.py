@@ -100,8 +100,9 @@ class AckerConfig:
     must complete before it expires."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.edges, list):
-            object.__setattr__(self, "edges", tuple(self.edges))  # this class is frozen
+        given: object = self.edges
+        if isinstance(given, list):
+            object.__setattr__(self, "edges", tuple(given))  # this class is frozen
         self.validate()
 
     @classmethod

@@ -27,10 +27,7 @@ def main(url: str) -> None:
         client.xgroup_create("orders", "pricing", id="0", mkstream=True)
     me = f"{gethostname()}-{getpid()}"
     worker = StreamWorker(Acker.from_url(url, "orders"), client, "orders", "pricing", consumer=me)
-    while True:
-        for _, entries in worker.read():
-            for key, fields in entries:
-                worker.handle(key, fields, price, worker)
+    worker.run(lambda fields: price(fields, worker))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def check(example: str, page: str, number: int = 0) -> None:
+def check(example: str, page: str, number: int = 0, removed: int = 3) -> None:
     """Check that ``after.py`` is ``before.py`` with a diff of the page applied, and imports.
 
     ``number`` counts the diffs of the page.
 
-    At most three lines are added and at most three removed, besides imports.
+    At most three lines are added and at most ``removed`` removed, besides imports.
     """
     folder = ROOT / "examples" / example
     before, after = (
@@ -25,8 +25,8 @@ def check(example: str, page: str, number: int = 0) -> None:
         if line[:1] in "+-" and not line.startswith(("+++", "---")) and not _is_import(line)
     ]
     assert diffs[number].splitlines() == changed
-    for sign in "+-":
-        assert sum(line[0] == sign for line in changed) <= 3
+    for sign, most in (("+", 3), ("-", removed)):
+        assert sum(line[0] == sign for line in changed) <= most
 
 
 def _is_import(line: str) -> bool:

@@ -61,12 +61,13 @@ def test_worker_and_sender_leave_a_demoted_master(two: TwoServers) -> None:
 @pytest.mark.parametrize(
     "error",
     [
+        redis.TimeoutError("Timeout reading from socket"),
         redis.exceptions.RedisClusterException("Redis Cluster cannot be connected"),
         redis.ResponseError("BUSY Redis is busy running a script"),
         redis.ResponseError("NOREPLICAS Not enough good replicas to write."),
         AttributeError("redis-py's bug #4015: a slot moves to an unknown master"),
     ],
-    ids=["cluster", "busy", "noreplicas", "slot"],
+    ids=["timeout", "cluster", "busy", "noreplicas", "slot"],
 )
 def test_run_goes_on_after_a_transient_error(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -74,6 +75,13 @@ def test_run_goes_on_after_a_transient_error(
     ids = shop.put()
     monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
     worker = shop.worker()
+    fail_once(shop, monkeypatch, error)
+    worker.run(lambda _: worker.stop())
+    assert shop.open_ids(ids) is None
+
+
+def fail_once(shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let the next XREADGROUP raise an error."""
     read, errors = shop.client.xreadgroup, [error]
 
     def fails_once(*args: Any, **options: Any) -> Any:
@@ -82,7 +90,18 @@ def test_run_goes_on_after_a_transient_error(
         return read(*args, **options)
 
     monkeypatch.setattr(shop.client, "xreadgroup", fails_once)
-    worker.run(lambda _: worker.stop())
+
+
+def test_read_raises_what_an_outage_causes_and_works_when_called_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = shop.put()
+    worker = shop.worker()
+    fail_once(shop, monkeypatch, redis.TimeoutError("Timeout reading from socket"))
+    with pytest.raises(redis.RedisError, match="Timeout reading"):
+        worker.read()
+    assert shop.work(worker, lambda _: None) == 1
+    worker.close()
     assert shop.open_ids(ids) is None
 
 

@@ -212,6 +212,8 @@ class StreamWorker:
     def read(self, count: int = 100, block: float = BLOCK) -> list[tuple[str, list[Entry]]]:
         """Settle handled entries, and return entries to :meth:`handle`, as XREADGROUP does.
 
+        For programs with their own loop; others call :meth:`run`, which goes on after an outage.
+
         Args:
             count: Maximum number of entries.
             block: Seconds to wait for entries, at most a quarter of ``idle``: in between it looks
@@ -222,7 +224,8 @@ class StreamWorker:
             another worker comes alone.
 
         Raises:
-            redis.RedisError: Redis refuses, or does not answer.
+            redis.RedisError: Redis refuses, or does not answer: for example redis.TimeoutError or
+                redis.ConnectionError. Call it again: the entries stay pending.
             AckerError, Exception: As :meth:`settle`.
 
         """

@@ -20,6 +20,7 @@ from acker_redis.protocol import functions
 from acker_redis.transport.arguments import Packer
 from acker_redis.transport.errors import tls_trouble
 from acker_redis.transport.urls import Kind, RedisUrl, parse, shown
+from acker_redis.transport.words import plain_words
 
 
 def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
@@ -177,6 +178,7 @@ def _no_cluster(shown: str, error: Exception) -> AckerError:
                 return ConfigError(f"{shown} is no cluster; write redis:// or rediss://")
             return RedisRefusedError(f"the cluster {shown} refused this client: {cause}")
         cause = cause.__cause__ or cause.__context__
+    words = plain_words(str(error)).rstrip(".")
     return RedisUnavailableError(
-        f"the cluster {shown} did not answer: {error}; is it running and reachable?"
+        f"the cluster {shown} did not answer: {words}; is it running and reachable?"
     )

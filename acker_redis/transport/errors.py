@@ -12,6 +12,7 @@ import redis
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.commands import parse_error
 from acker_redis.protocol.scripts import Script
+from acker_redis.transport.words import plain_words
 
 _PASSING = (
     "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
@@ -153,7 +154,7 @@ def translate(
     if known:
         return known
     said = script.locate(str(error)) if script else str(error)
-    words = _IN_SCRIPT.sub("", said)
+    words = plain_words(_IN_SCRIPT.sub("", said))
     if isinstance(error, redis.exceptions.AuthenticationError):
         return RedisRefusedError(f"Redis refused the user or password: {words}")
     if code == "OOM":

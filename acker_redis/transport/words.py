@@ -1,0 +1,42 @@
+"""The words of redis-py's errors, without what only a programmer of redis-py can read."""
+
+import os
+import re
+
+_PAIR = re.compile(r" ?:? \((-?[0-9]+), ['\"](.*?)['\"]\)")
+"""A pair of number and text: "Error while reading from h:1 : (104, 'Connection reset by peer')"."""
+_REFUSED = re.compile(r"Error ([0-9]+) connecting to (\S+)\. Connect call failed \(.*?\)")
+"""asyncio's address of a host with one address."""
+_SEVERAL = re.compile(r"Error Multiple exceptions: (.*) connecting to (\S+?)\.?$")
+_ONE_OF_SEVERAL = re.compile(r"\[Errno ([0-9]+)\] Connect call failed \('(.*?)', .*?\)")
+"""asyncio's addresses of a host with several addresses."""
+_NO_MASTER = re.compile(r"No master found for '(.*?)'")
+_SENTINEL = re.compile(r"host=([^,>]*),port=([0-9]+).*? - (?:network:)?([^,]*)")
+_PLAIN = {
+    "TTL exhausted": "the nodes of the cluster sent the call from one to another, sixteen times: "
+    "they disagree on which of them has its slot (redis-cli --cluster check HOST:PORT)",
+    "Connection closed by server": "the server closed the connection",
+}
+
+
+def plain_words(text: str) -> str:
+    """Return the message of an error of redis-py in words; one without such parts is unchanged.
+
+    >>> plain_words("Error while reading from redis:6379 : (104, 'Connection reset by peer')")
+    'Error while reading from redis:6379: Connection reset by peer'
+    >>> plain_words("Error 111 connecting to h:1. Connect call failed ('::1', 1, 0, 0).")
+    'Error 111 connecting to h:1. Connection refused.'
+    """
+    if found := _NO_MASTER.match(text):
+        sentinels = [f"{host}:{port}: {why}" for host, port, why in _SENTINEL.findall(text)]
+        reasons = f" ({', '.join(sentinels)})" if sentinels else ""
+        return f"no sentinel names a master for {found[1]!r}{reasons}"
+    if found := _SEVERAL.match(text):
+        tried = _ONE_OF_SEVERAL.sub(lambda each: f"{each[2]}: {_strerror(each[1])}", found[1])
+        return f"Error connecting to {found[2]}. {tried}"
+    text = _REFUSED.sub(lambda it: f"Error {it[1]} connecting to {it[2]}. {_strerror(it[1])}", text)
+    return _PLAIN.get(text.rstrip("."), _PAIR.sub(r": \2", text))
+
+
+def _strerror(number: str) -> str:
+    return os.strerror(int(number))

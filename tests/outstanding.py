@@ -53,6 +53,8 @@ class World:
         track(acker, 18, self.sum(2), "failed-18")
         fail(acker, 18, "no")
         track(acker, 19, 0, "acked-19")
+        for anchor in (20, 21):
+            track(acker, anchor, self.sum(2), f"open-{anchor}")
 
     def needles(self) -> set[str]:
         """Return all ids, and all XORs of ids of one tree, in many forms."""

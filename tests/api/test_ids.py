@@ -102,6 +102,17 @@ def is_told(events: str) -> bool:
     return '"source_id":"expired-17"' in events and '"label":"expired block"' in events
 
 
+async def act(client: httpx.AsyncClient, trees: str) -> None:
+    """Touch and fail trees as an operator, for the audit log."""
+    for path, body in (
+        (f"{trees}/7/touch", None),
+        (f"{trees}/20/fail", {"why": "by hand"}),
+        (f"{trees}/fail", {"filter": {"source_id": "open-21"}, "dry_run": False}),
+    ):
+        answer = await client.post(path, json=body, headers=bearer(ROLES["operator"]))
+        assert answer.status_code == 200, answer.text
+
+
 async def walk(url: str, world: World, role: str) -> dict[str, str]:
     """Send all requests that read, and return the answers, by route."""
     found: dict[str, str] = {}
@@ -125,6 +136,7 @@ async def walk(url: str, world: World, role: str) -> dict[str, str]:
             found[template] = found.get(template, "") + events
         transport = httpx.ASGITransport(service.app)
         async with httpx.AsyncClient(transport=transport, base_url=HOST, headers=headers) as client:
+            await act(client, f"/api/v1/namespaces/{namespace}/trees")
             for template, path in requests:
                 answer = await client.get(path)
                 assert answer.status_code == 200, (path, answer.text)
@@ -140,7 +152,15 @@ def test_no_answer_event_or_log_line_shows_a_viewer_ids_of_messages(
     world = World(make_any_acker(edges=("mill", "shop"), slo_ms=1000))
     found = asyncio.run(walk(any_server.url, world, "viewer"))
     found["log"] = "\n".join(f"{each.getMessage()} {each.__dict__}" for each in caplog.records)
-    for word in ("open-7", "expired block", '"idle"', '"shop"', "torn", "acker_trees_total"):
+    for word in (
+        "open-7",
+        "expired block",
+        '"idle"',
+        '"shop"',
+        "torn",
+        "fail_trees",
+        "acker_trees_total",
+    ):
         assert any(word in text for text in found.values()), word
     assert not leaks(found, world.needles())
 

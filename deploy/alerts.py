@@ -246,7 +246,8 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
         Alert(
             "AckerOrphans",
             "counters",
-            "increase(acker_rows_orphaned_total[15m]) > 0",
+            "increase(acker_rows_orphaned_total[15m])\n"
+            "  - increase(acker_rows_after_failure_total[15m]) > 0",
             "",
             "warning",
             "Namespace {{ $labels.namespace }} receives rows without a tree",

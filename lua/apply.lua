@@ -74,7 +74,7 @@ local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
 local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
-local created, rejected, slow = 0, {}, 0
+local created, rejected, slow, unfinished = 0, {}, 0, 0
 -- An acked tree whose first row is older is not good; with slo_ms 0 each one is.
 local slo_ms = tonumber(conf[18]) or 0
 local oldest = slo_ms > 0 and now - slo_ms or 0
@@ -160,6 +160,8 @@ local function decide(r)
   elseif owner ~= '' and why then
     verdict('nack', 'failed', owner, r, first, text, why)
     failed = failed + 1
+    -- The rows of its other messages come late.
+    if not zero then unfinished = unfinished + 1 end
   elseif owner ~= '' and zero then
     verdict('ack', 'completed', owner, r, first, text)
     acked, completed[first] = acked + 1, (completed[first] or 0) + 1
@@ -291,6 +293,7 @@ for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned, slow = slow }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
+if unfinished > 0 then redis.pcall('HINCRBY', meta, 'unfinished:' .. current, unfinished) end
 -- part: latency
 return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
   table.concat(rejected) }

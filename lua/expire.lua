@@ -21,7 +21,7 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
-local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges')
+local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges', 'unfinished:left')
 -- part: schema
 local expiring = shard .. ':expiring'
 -- part: clock
@@ -102,7 +102,14 @@ if nacked > 0 then
   call('HINCRBY', meta, 'expired', nacked)
   count_odd()
 end
-if orphaned > 0 then call('HINCRBY', meta, 'orphaned', orphaned) end
+if orphaned > 0 then
+  call('HINCRBY', meta, 'orphaned', orphaned)
+  local late = math.min(orphaned, tonumber(conf[5]) or 0)
+  if late > 0 then
+    redis.pcall('HINCRBY', meta, 'unfinished:left', 0 - late)
+    redis.pcall('HINCRBY', meta, 'after_failure', late)
+  end
+end
 if not stopped then
   -- A page that was not processed whole is read again.
   call('HSET', meta, 'cursor', page[1])

@@ -53,6 +53,7 @@ end
 -- time have expired, and with them all its trees. An older client does not record the use: its
 -- tasks count as used now. If a task that has a tree is forgotten, its next verdict restores it.
 local ticks, tasks, used, changed, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
+local unfinished = {}
 local fields, names = call('HGETALL', meta), 0
 for i = 1, #fields, 2 do
   local kind, task = string.match(fields[i], '^(%l+):(.+)$')
@@ -60,6 +61,8 @@ for i = 1, #fields, 2 do
     tasks[task], names = fields[i + 1], names + 1
   elseif kind == 'used' then
     used[task] = tonumber(fields[i + 1])
+  elseif kind == 'unfinished' then
+    unfinished[task] = tonumber(fields[i + 1])
   end
 end
 -- If a client deletes a stream, its backlog count remains. No source takes from an empty stream,
@@ -84,6 +87,14 @@ local oldest = (tonumber(conf[3]) + 1) % buckets
 local pending, blocks = shard .. ':pending:' .. oldest, shard .. ':blocks:' .. oldest
 local records, block_count = call('HLEN', pending), call('HLEN', blocks)
 local slots = tonumber(call('HGET', meta, 'slots:' .. oldest) or 0)
+-- Late rows of a tree that failed are in the bucket of that time, or in the next one.
+local failing, left = unfinished[tostring(oldest)] or 0, unfinished.left or 0
+if failing > 0 or left > 0 then
+  left = failing + math.min(left, unfinished.failing or 0)
+  for name, count in pairs({ left = left, failing = failing }) do
+    changed[#changed + 1], changed[#changed + 2] = 'unfinished:' .. name, string.format('%.0f', count)
+  end
+end
 
 -- maxmemory does not refuse UNLINK, and the writes after it are not checked.
 call('UNLINK', shard .. ':fence:' .. oldest)
@@ -94,6 +105,7 @@ if block_count > 0 then
   call('HINCRBY', meta, 'slots', 0 - slots)
   call('HDEL', meta, 'slots:' .. oldest)
 end
+if failing > 0 then call('HDEL', meta, 'unfinished:' .. oldest) end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
 for _, task in ipairs(forgotten) do
   call('UNLINK', shard .. ':outcomes:' .. task)

@@ -345,18 +345,21 @@ def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
 
 
 def counters(status: Status, growth: Growth) -> Finding:
-    """Check that overflows, conflicts and orphans do not grow."""
+    """Check that overflows, conflicts, and orphans that no failure explains do not grow."""
     what = {
         "overflow": "let sources wait for room, or raise high_water",
         "conflict": "draw a new random anchor for each attempt",
         "orphaned": "find bolts that ack late, or that ack trees that were never tracked",
     }
-    grown = [name for name in what if growth.counts[name]]
+    counts = {**growth.counts, "orphaned": growth.orphaned}
+    grown = [name for name in what if counts[name]]
     totals = ", ".join(f"{name} {status.counters[name]:,}" for name in what)
+    if status.after_failure:
+        totals += f", {status.after_failure:,} of them late rows of failed trees"
     if not grown:
         text = f"since the namespace was created: {totals}"
         return ok("counters", text, status.namespace)
-    text = ", ".join(f"{name} +{growth.counts[name]:,}" for name in grown)
+    text = ", ".join(f"{name} +{counts[name]:,}" for name in grown)
     return warning(
         "counters",
         f"grew in the last {span(growth.over_ms)}: {text} (in all: {totals})",

@@ -25,10 +25,12 @@ class _Reading:
     at_ms: int
     shards: int
     counters: dict[str, int]
+    after_failure: int
 
     def grown(self, since: "_Reading") -> Growth:
         counts = {name: count - since.counters[name] for name, count in self.counters.items()}
-        return Growth(self.at_ms - since.at_ms, counts)
+        late = self.after_failure - since.after_failure
+        return Growth(self.at_ms - since.at_ms, counts, max(0, late))
 
 
 class Readings:
@@ -51,7 +53,9 @@ class Readings:
         number of shards changed, the older readings are removed: the namespace was created again
         or resharded, or Redis lost data.
         """
-        now = _Reading(status.shards[0].now_ms, len(status.shards), status.counters)
+        now = _Reading(
+            status.shards[0].now_ms, len(status.shards), status.counters, status.after_failure
+        )
         kept = self._kept.pop(status.namespace, None) or deque()
         self._kept[status.namespace] = kept
         if len(self._kept) > self._names:

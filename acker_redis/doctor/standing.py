@@ -53,7 +53,7 @@ def standing(
         "lag_ms": status.lag_ms,
         "late_ms": status.late_ms,
         "ticks": status.ticks,
-        "counters": status.counters,
+        "counters": {**status.counters, "after_failure": status.after_failure},
         "odd": status.odd,
         "latency": {
             "upper_ms": list(latency.upper_ms),

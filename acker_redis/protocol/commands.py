@@ -133,6 +133,8 @@ class ShardStatus:
     edge, or "" for none of the named ones, to number. Empty in a namespace without edges."""
     slow: int = 0
     """Acked trees that took longer than ``slo_ms``."""
+    after_failure: int = 0
+    """Those of ``orphaned`` that late rows of failed trees explain."""
     ended: dict[str, int] = field(default_factory=dict)
     """Trees that were acked or nacked, per task."""
     good: dict[str, int] = field(default_factory=dict)
@@ -337,6 +339,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         latency=Latency.from_meta(meta),
         odd=_odd(meta, config.edges),
         slow=sum(_statistics(meta, "slow").values()),
+        after_failure=sum(_statistics(meta, "after_failure").values()),
         ended=_statistics(meta, "ended:"),
         good=_statistics(meta, "good:"),
         salt=Secret(meta["salt"]),

@@ -20,6 +20,8 @@ class Growth:
     """Time between the two readings by Redis's clock, in ms; above 0."""
     counts: dict[str, int]
     """Growth by name of counter, as in ``Status.counters``; none is negative."""
+    after_failure: int = 0
+    """Growth of ``Status.after_failure``."""
 
     @classmethod
     def between(cls, before: Status, after: Status) -> "Growth | None":
@@ -34,12 +36,18 @@ class Growth:
             return None
         old = before.counters
         counts = {name: count - old[name] for name, count in after.counters.items()}
-        return cls(over_ms, counts) if min(counts.values()) >= 0 else None
+        late = after.after_failure - before.after_failure
+        return cls(over_ms, counts, late) if min(late, *counts.values()) >= 0 else None
 
     @property
     def nacked(self) -> int:
         """Number of trees that were nacked, for any reason."""
         return sum(self.counts[name] for name in NACKS)
+
+    @property
+    def orphaned(self) -> int:
+        """Number of orphans that no failure explains."""
+        return max(0, self.counts["orphaned"] - self.after_failure)
 
     @property
     def ended(self) -> int:

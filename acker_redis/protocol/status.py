@@ -114,6 +114,11 @@ class Status:
         return sum(shard.slow for shard in self.shards)
 
     @property
+    def after_failure(self) -> int:
+        """Those of ``orphaned`` that late rows of failed trees explain, with no bolt at fault."""
+        return sum(shard.after_failure for shard in self.shards)
+
+    @property
     def ended(self) -> dict[str, int]:
         """Trees that were acked or nacked, per source; a source that is idle is forgotten."""
         return _summed(shard.ended for shard in self.shards)

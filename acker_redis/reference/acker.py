@@ -76,6 +76,8 @@ class Reference:
     """Trees that were acked in time, per task."""
     odd: Counter[int] = field(default_factory=Counter)
     """Expired trees by the number of an edge on which their residual is odd; -1 for none."""
+    after_failure: int = 0
+    """Those of the orphans that late rows of failed trees explain. Statistics, like the others."""
     reshard: bool = False
     """The namespace is resharding: no new tree is tracked."""
 
@@ -84,6 +86,11 @@ class Reference:
         self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))  # newest first
         self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n))
         self.durable: dict[str, tuple[int, str, int]] = {}
+        self.unfinished: deque[int] = deque([0] * n)
+        """Trees that failed with messages outstanding, by the bucket that was the newest."""
+        self._failing, self._left = 0, 0
+        """Those of the expiring bucket; and how many orphans of it they still explain, with those
+        of the bucket before."""
         self.expiring: dict[int, Record] = {}
         self.ticked_ms = self.now_ms
         self.late_ms = 0  # of the last tick
@@ -159,6 +166,9 @@ class Reference:
             return False
         self.expiring = self.buckets.pop()
         self.buckets.appendleft({})
+        self._left = self.unfinished[-1] + min(self._left, self._failing)
+        self._failing = self.unfinished.pop()
+        self.unfinished.appendleft(0)
         self.fences.pop()
         self.fences.appendleft({})
         for lane, (*_, used_ms) in list(self.durable.items()):
@@ -180,6 +190,9 @@ class Reference:
             if record.task:
                 self._tell("nack", "expired", anchor, record)
                 self._count_odd(record.checksum)
+            elif self._left:
+                self._left -= 1
+                self.after_failure += 1
         self._deliver()
         return len(self.expiring)
 
@@ -214,6 +227,7 @@ class Reference:
             failed = record.why is not None  # failed has priority over zero
             self.counters["failed" if failed else "acked"] += 1
             if failed:
+                self.unfinished[0] += record.checksum != 0
                 self._tell("nack", "failed", row.anchor, record, record.why or "")
             else:
                 self.latency = self.latency.plus(self.now_ms - record.first_ms)

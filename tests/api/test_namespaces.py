@@ -39,7 +39,7 @@ def test_state_equals_the_status_of_the_namespace(
     assert body["pending_by_bucket"] == list(status.pending_by_bucket) == [2, 4, 0]
     assert [shard["pending"] for shard in body["shards"]] == [[0, 4, 0], [2, 0, 0]]
     assert (body["high_water"], body["high_water_ratio"]) == ("high", 1.0)
-    assert body["counters"] == status.counters
+    assert body["counters"] == {**status.counters, "after_failure": status.after_failure}
     assert body["odd"] == {}
     assert body["backlog"] == {"shop": 2}
     assert (body["lag_ms"], body["late_ms"]) == (0, 0)

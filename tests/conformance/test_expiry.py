@@ -2,6 +2,7 @@
 
 import pytest
 
+from acker_redis.reference.acker import Reference
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,
@@ -236,3 +237,41 @@ def test_trees_of_many_tasks_expire_to_their_sources(acker: Target) -> None:
     for task in range(5):
         expected = {f"s{i}" for i in range(1, 51) if i % 5 == task}
         assert {v[3] for v in verdicts(acker, f"task{task}")} == expected
+
+
+def after_failure(acker: Target) -> tuple[int, int]:
+    """Return how many orphans there are, and how many of them failed trees explain."""
+    explained = (
+        acker.after_failure if isinstance(acker, Reference) else acker.status().after_failure
+    )
+    return total(acker)["orphaned"], explained
+
+
+@pytest.mark.parametrize("ticks", [0, 1])
+def test_late_rows_of_failed_trees_are_counted_apart(acker: Target, ticks: int) -> None:
+    for anchor in (7, 8, 9):
+        track(acker, anchor, A ^ anchor)
+        fail(acker, anchor, "no", A)  # the message of id ``anchor`` is outstanding
+    fail(acker, 10, "early")
+    track(acker, 10, A)
+    tick(acker, ticks)
+    for anchor in (7, 8):
+        row(acker, anchor, anchor)
+    row(acker, 10, A)
+    tick(acker, 4 + ticks)
+    assert after_failure(acker) == (3, 3)
+    # A tree that never sends its rows explains no orphan of later buckets.
+    row(acker, 11, 5)
+    tick(acker, 3)
+    assert after_failure(acker) == (4, 3)
+
+
+def test_late_rows_of_other_trees_are_explained_by_no_failure(acker: Target) -> None:
+    track(acker, 7, A)
+    fail(acker, 7, "no", A)  # nothing is outstanding
+    track(acker, 8, A)
+    tick(acker, 3)
+    row(acker, 7, 1)
+    row(acker, 8, A)
+    tick(acker, 3)
+    assert after_failure(acker) == (2, 0)

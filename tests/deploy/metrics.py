@@ -24,6 +24,7 @@ OF_ALERTS = {
     "acker_outcomes_oldest_seconds": ("namespace", "source"),
     "acker_resharding": ("namespace",),
     "acker_rows_orphaned_total": ("namespace",),
+    "acker_rows_after_failure_total": ("namespace",),
     "acker_tick_seconds": ("namespace",),
     "acker_tree_lifetime_seconds": ("namespace",),
 }

@@ -181,6 +181,14 @@ def aimed(acked: str, failed: str, target: float = 0.99) -> list[dict[str, str]]
     return [*ended(acked, failed), series("acker_slo_target_ratio", f"{target}x120")]
 
 
+def orphans(all_: str, after_failure: str) -> list[dict[str, str]]:
+    """Return the counters of rows without a tree; ``after_failure`` are those of failed trees."""
+    return [
+        series("acker_rows_orphaned_total", all_),
+        series("acker_rows_after_failure_total", after_failure),
+    ]
+
+
 def untaken(oldest_s: str, lives_s: int = 90) -> list[dict[str, str]]:
     """Return the age of the oldest verdict that a source has not taken."""
     return [
@@ -325,6 +333,8 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
         1,
     ),
     "nothing ends": ("AckerBudgetBurnsFast", objective(99.0, "5x120", "7x120"), "30s", 0),
+    "rows come late": ("AckerOrphans", orphans("0+2x120", "0+1x120"), "30s", 1),
+    "rows of failed trees come late": ("AckerOrphans", orphans("0+2x120", "0+2x120"), "30s", 0),
     "a tree is far too old": ("AckerOldTree", trees("3700x120"), "30s", 1),
     "a tree is old where trees live long": ("AckerOldTree", trees("3700x120", 7200), "30s", 0),
 }
@@ -343,7 +353,7 @@ def test_an_alert_fires_when_it_should(scene: str, tmp_path: Path) -> None:
         yaml.safe_dump({"groups": [{"name": "acker", "rules": [plain]}]})
     )
     expected = {"exp_labels": {"namespace": "orders", "severity": rule["labels"]["severity"]}}
-    if name in ("AckerOldTree", "AckerVerdictsWait"):
+    if name in ("AckerOldTree", "AckerOrphans", "AckerVerdictsWait"):
         expected["exp_labels"] |= {"job": "acker", "instance": "api:8000"}
     if name == "AckerVerdictsWait":
         expected["exp_labels"] |= {"source": "shop"}

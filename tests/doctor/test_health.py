@@ -1,5 +1,7 @@
 """Health of a namespace: tables of states and findings."""
 
+from dataclasses import replace
+
 import pytest
 
 from acker_redis.doctor import health
@@ -234,6 +236,15 @@ def test_counters(counter: str) -> None:
     assert found.level == "warning"
     assert f"{counter} +2 (in all" in found.detail
     assert ";" not in found.fix, "one counter grew, so there is one fix"
+
+
+def test_late_rows_of_failed_trees_are_no_finding() -> None:
+    state = of(status(counters={"orphaned": 9, "failed": 9}, after_failure=7))
+    explained = replace(grown(orphaned=2), after_failure=2)
+    assert judged("counters", state, explained).level == "ok"
+    found = judged("counters", state, replace(explained, after_failure=1))
+    assert found.level == "warning"
+    assert "orphaned +1 (in all: overflow 0, conflict 0, orphaned 9, 7 of them" in found.detail
 
 
 @pytest.mark.parametrize(

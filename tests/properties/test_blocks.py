@@ -189,6 +189,7 @@ class Machine(RuleBasedStateMachine):
         (shard,) = self.redis.acker.status().shards
         assert sum(shard.pending) == self.model.pending
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
+        assert shard.after_failure == self.model.after_failure
         assert shard.backlog.get("t", 0) == self.model.backlog("t")
         assert set(shard.backlog) == set(self.model.names)
         assert shard.expiring == len(self.model.expiring) + len(self.model.blocks_expiring)

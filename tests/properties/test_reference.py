@@ -123,6 +123,7 @@ class Machine(RuleBasedStateMachine):
         (shard,) = self.acker.status().shards
         assert shard.pending == tuple(len(bucket) for bucket in self.model.buckets)
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
+        assert shard.after_failure == self.model.after_failure
         edges = (*self.model.config.edges, "")
         assert +Counter(shard.odd) == Counter({edges[e]: n for e, n in self.model.odd.items()})
         waiting = {task: len(rows) for task, rows in self.model.outcomes.items() if rows}

@@ -121,6 +121,11 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
         "mark, during a reshard, or because their block was missing",
         "namespace",
     )
+    after_failure = _counter(
+        "acker_rows_after_failure",
+        "Those of the orphaned records that late rows of failed trees explain",
+        "namespace",
+    )
     repeated = _counter(
         "acker_batches_repeated", "Repeated batches, which were not applied again", "namespace"
     )
@@ -137,8 +142,10 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
             ended.add_metric([name, verdict, reason], counters[counter])
         tracked.add_metric([name], counters["tracked"])
         orphaned.add_metric([name], counters["orphaned"])
+        after_failure.add_metric([name], status.after_failure)
         repeated.add_metric([name], counters["repeated"])
-    yield from (open_trees, pending, in_blocks, expiring, ended, tracked, orphaned, repeated)
+    yield from (open_trees, pending, in_blocks, expiring, ended, tracked, orphaned)
+    yield from (after_failure, repeated)
 
 
 def _latency(states: dict[str, Status]) -> Metric:

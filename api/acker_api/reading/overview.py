@@ -100,6 +100,6 @@ class Overview:
             "high_water_ratio": status.high_water_ratio,
             "lag_ms": status.lag_ms,
             "resharding_to": status.reshard.target if status.reshard else None,
-            "counters": status.counters,
+            "counters": {**status.counters, "after_failure": status.after_failure},
             "now_ms": status.shards[0].now_ms,
         }

@@ -132,6 +132,9 @@ class Counters(BaseModel):
     orphaned: int = Field(
         description="Records that expired without a tree, and dropped rows", examples=[0]
     )
+    after_failure: int = Field(
+        description="Those of `orphaned` that late rows of failed trees explain", examples=[0]
+    )
 
 
 class LatencyCounts(BaseModel):

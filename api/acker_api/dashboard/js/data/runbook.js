@@ -61,7 +61,7 @@ export const RUNBOOK = [
     fix: "find the reasons: `acker-redis outcomes`, or the dashboard. If so many nacks are normal: `acker-redis config set NAME slo_target PERCENT`" },
   { id: "acks", effect: "warning: trees have used half of their lifetime, and none was acked for 45 s. The doctor does not observe for so long; the admin service and `status --watch` do",
     fix: "check that the bolts run" },
-  { id: "counters", effect: "warning: overflow, conflict or orphaned grew during the examination",
+  { id: "counters", effect: "warning: overflow, conflict or orphaned grew during the examination; not by late rows of trees that have failed",
     fix: "wait for room; use a new anchor for each attempt; look for late bolts" },
   { id: "oldest", effect: "warning: a tree is older than an hour, and older than the lifetime of a tree plus one tick. Only the admin service and `status` check it",
     fix: "look at the tree: `acker-redis find`" },

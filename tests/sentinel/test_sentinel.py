@@ -135,7 +135,7 @@ def test_separate_users_for_the_master_and_the_sentinels(at_rest: Watched) -> No
         whoami("u:wrong@", "")
     with (
         Acker.from_url(watched.url.replace(SERVICE, "other"), "n", retry_for=0) as acker,
-        pytest.raises(RedisUnavailableError, match="No master found for 'other'"),
+        pytest.raises(RedisUnavailableError, match="no sentinel names a master for 'other'"),
     ):
         acker.status()
 

@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from acker_api.paths import OWN
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import explain, read_secret
 
@@ -29,6 +30,12 @@ class ApiSettings(BaseSettings):
         description="Address to listen on; any other than loopback requires a token",
     )
     port: int = Field(default=8000, ge=0, le=65535, description="Port; 0: any free port")
+    root_path: str = Field(
+        default="",
+        pattern=r"^((/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)?$",
+        description="Path under which a proxy serves it, such as /acker; the proxy may remove the "
+        "path from requests or not",
+    )
     token: SecretStr | None = Field(
         default=None, description="Bearer token that may do everything; its name is admin"
     )
@@ -125,6 +132,13 @@ class ApiSettings(BaseSettings):
     stop_within: int = Field(
         default=5, ge=1, le=600, description="Seconds for running requests to end at shutdown"
     )
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_no_own_path(cls, path: str) -> str:
+        if path.split("/")[1:2] and path.split("/")[1] in OWN:
+            raise ValueError(f"must not begin with a path of the service: {', '.join(OWN)}")
+        return path
 
     @classmethod
     def read(cls, **given: Any) -> "ApiSettings":

@@ -1,7 +1,7 @@
 "use strict";
 /* Not in the page, because its policy refuses inline scripts. */
 SwaggerUIBundle({
-  url: "/openapi.json",
+  url: "openapi.json",
   dom_id: "#docs",
   deepLinking: true,
   displayRequestDuration: true,

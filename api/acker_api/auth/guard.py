@@ -64,8 +64,9 @@ def shown(path: str) -> str:
 class Guard:
     """The outermost middleware of the app."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, requests: Limiter) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, requests: Limiter, root_path: str = "") -> None:
         self._app, self._hosts, self._requests = app, hosts, requests
+        self._root_path = root_path
         self._lines, self._limited_log = Limiter(REFUSED_LINES), LimitedLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +75,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         begun, status = time.monotonic(), 0
-        path: str = scope["path"]
+        path = self._below(scope)
+        scope = {**scope, "path": path, "root_path": ""}
 
         async def guarded(message: Message) -> None:
             nonlocal status
@@ -105,6 +107,17 @@ class Guard:
             await INTERNAL.response()(scope, receive, guarded)
         finally:
             self._log(scope, status, 1000 * (time.monotonic() - begun))
+
+    def _below(self, scope: Scope) -> str:
+        """Return the path without that of a proxy, or of the app that mounts this one.
+
+        No path of the service begins with ``root_path``, so the proxy may remove it or not.
+        """
+        path: str = scope["path"]
+        for root in (scope.get("root_path", ""), self._root_path):
+            if root and f"{path}/".startswith(f"{root}/"):
+                return path.removeprefix(root) or "/"
+        return path
 
     def _log(self, scope: Scope, status: int, ms: float) -> None:
         path, client = scope["path"], scope.get("client")

@@ -28,10 +28,15 @@ class Identity:
 
     ``session_for`` is the lifetime of a session in seconds. With ``https_only``, browsers reach the
     service by https only: the plain cookie, which another host could have set, is ignored.
+    ``root_path`` is part of the names of the cookies: services under several paths of one host do
+    not replace each other's.
     """
 
-    def __init__(self, tokens: Tokens, session_for: int, https_only: bool = False) -> None:
+    def __init__(
+        self, tokens: Tokens, session_for: int, https_only: bool = False, root_path: str = ""
+    ) -> None:
         self.tokens, self.session_for, self.https_only = tokens, session_for, https_only
+        self._ending = root_path.replace("/", "-")
         self._by_id = {_id_of(grant): grant for grant in tokens}
 
     def of(self, headers: Headers) -> Who | None:
@@ -59,8 +64,16 @@ class Identity:
             self.https_only
             or scheme == "https"
             or headers.get("x-forwarded-proto", "").strip().lower() == "https"
-            or SECURE_COOKIE in cookie_parser(headers.get("cookie", ""))
+            or self.named(SECURE_COOKIE) in cookie_parser(headers.get("cookie", ""))
         )
+
+    def named(self, cookie: str) -> str:
+        """Return the name of COOKIE or SECURE_COOKIE for this service.
+
+        >>> Identity(Tokens(()), 3600, root_path="/tools/acker").named(COOKIE)
+        'acker-redis-tools-acker'
+        """
+        return cookie + self._ending
 
     def begin(self, grant: Grant, cookie: str = COOKIE) -> str:
         """Return the value of a cookie of this name for a new session."""
@@ -87,7 +100,7 @@ class Identity:
             return grant.who if grant else None
         cookies = cookie_parser(headers.get("cookie", ""))
         for name in (SECURE_COOKIE,) if self.https_only else (SECURE_COOKIE, COOKIE):
-            if value := cookies.get(name):
+            if value := cookies.get(self.named(name)):
                 return self.of_cookie(value, name)
         return None
 

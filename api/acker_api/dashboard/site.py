@@ -89,9 +89,14 @@ class StaticFile:
 
 
 class Site:
-    """All files of the dashboard."""
+    """All files of the dashboard.
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    Pages name their files by ``root_path``. Without one, the names are relative, so they are right
+    under any path that ends in ``/``. Files name others relatively in any case.
+    """
+
+    def __init__(self, files: Mapping[str, bytes], root_path: str = "") -> None:
+        self._root = f"{root_path}/" if root_path else ""
         digest = hashlib.sha256()
         for path, body in sorted(files.items()):
             digest.update(f"{path}\0{len(body)}\0".encode())
@@ -109,14 +114,15 @@ class Site:
         }
 
     @classmethod
-    def read(cls, root: Path = ROOT) -> "Site":
+    def read(cls, root: Path = ROOT, root_path: str = "") -> "Site":
         """Return the site of a folder."""
         return cls(
             {
                 path.relative_to(root).as_posix(): path.read_bytes()
                 for path in sorted(root.rglob("*"))
                 if path.suffix in MEDIA_TYPES and path.is_file()
-            }
+            },
+            root_path,
         )
 
     def page(self, path: str) -> StaticFile:
@@ -132,7 +138,7 @@ class Site:
 
     def _fill(self, body: bytes, files: Mapping[str, bytes]) -> bytes:
         """Fill in all styles and modules, so that browsers need not find them by imports."""
-        static = f"/static/{self.version}"
+        static = f"{self._root}static/{self.version}"
         styles = "\n".join(
             f'<link rel="stylesheet" href="{static}/{path}">'
             for path in sorted(files)

@@ -49,11 +49,17 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        servers=[{"url": api_settings.root_path}] if api_settings.root_path else None,
     )
     app.state.services = services
     problems.install(app)
     app.add_middleware(Gate, services=services)
-    app.add_middleware(Guard, hosts=Hosts(api_settings), requests=services.requests)
+    app.add_middleware(
+        Guard,
+        hosts=Hosts(api_settings),
+        requests=services.requests,
+        root_path=api_settings.root_path,
+    )
     with_docs = is_loopback(api_settings.host) if api_settings.docs is None else api_settings.docs
     routes.install(app, with_metrics=api_settings.metrics, with_docs=with_docs)
     return app

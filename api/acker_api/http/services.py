@@ -90,7 +90,10 @@ class Services:
         Raise ConfigError for an invalid URL, and for a token that is weak or cannot be read.
         """
         identity = Identity(
-            Tokens.of(api_settings), api_settings.session_for, api_settings.https_only
+            Tokens.of(api_settings),
+            api_settings.session_for,
+            api_settings.https_only,
+            api_settings.root_path,
         )
         for sentence in open_files(api_settings):
             log.warning(Event("open_file", why=sentence))

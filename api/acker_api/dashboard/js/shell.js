@@ -1,5 +1,6 @@
 /** The frame of every view: banner, state of the connection, theme, session. */
 
+import { LOGIN } from "./core/api.js";
 import { foreign, h, icon, put, say } from "./core/dom.js";
 import { connection, mode } from "./core/connection.js";
 import { duration, moment } from "./core/format.js";
@@ -86,6 +87,6 @@ function who({ role, who: name, needed }) {
   put(root, needed ? [h("span", { class: "session-who", title: `Signed in as ${name}, with the role ${role}` },
     foreign(name), h("span", { class: "session-role" }, role)),
     h("button", { class: "button small leave", type: "button", "aria-label": "Sign out", title: `Sign out ${name}`,
-      on: { click: () => leave().catch(() => location.assign("/login")) } },
+      on: { click: () => leave().catch(() => location.assign(LOGIN)) } },
     icon("out"), h("span", {}, "Sign out"))] : null);
 }

@@ -8,6 +8,8 @@
  * `{ping: true}`. It gets `{kind, data}`, and `{broke: true, refused}` when the stream has ended.
  */
 (() => {
+  /** This script is in the folder static/VERSION/js of the service. */
+  const EVENTS = new URL("../../../api/v1/events", self.location.href).href;
   const KINDS = ["hello", "status", "namespaces", "problem", "outcome", "gap"];
   /** States: a window that comes later gets the last one at once. */
   const STATES = ["hello", "status", "namespaces", "problem"];
@@ -66,7 +68,7 @@
     opened = key;
     const query = new URLSearchParams({ overview: String(wanted.includes("")) });
     for (const name of names) query.append("namespace", ids.has(name) ? `${name}@${ids.get(name)}` : name);
-    const mine = new EventSource(`/api/v1/events?${query}`);
+    const mine = new EventSource(`${EVENTS}?${query}`);
     source = mine;
     for (const name of wanted.includes("") ? ["", ...names] : names) {
       for (const kind of KINDS) mine.addEventListener(name ? `${kind} ${name}` : kind, (event) => take(name, kind, event));

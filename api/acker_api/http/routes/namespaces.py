@@ -10,7 +10,7 @@ from acker_api.http.access import require
 from acker_api.http.routes.answers import ACTS, READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.routes.paths import V1
-from acker_api.http.services import Shared, client_of
+from acker_api.http.services import Services, Shared, client_of
 from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
 from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
@@ -40,7 +40,7 @@ async def list_namespaces(
     begin = bisect_right(names, after) if after else 0
     page = names[begin : begin + limit]
     return Namespaces(
-        namespaces=[Named(name=name, href=_href(name)) for name in page],
+        namespaces=[Named(name=name, href=_href(services, name)) for name in page],
         total=len(names),
         next=page[-1] if begin + limit < len(names) else None,
     )
@@ -76,10 +76,8 @@ async def create_namespace(
     config = new.config()
     created = await services.actions.create(who, new.name, config)
     response.status_code = 201 if created else 200
-    response.headers["Location"] = _href(new.name)
-    return Created(
-        name=new.name, href=_href(new.name), created=created, config=Configuration.of(config)
-    )
+    href = response.headers["Location"] = _href(services, new.name)
+    return Created(name=new.name, href=href, created=created, config=Configuration.of(config))
 
 
 @router.get("/{namespace}", responses=answers(*READS))
@@ -169,5 +167,5 @@ async def rotate(services: Shared, who: Operator, namespace: Namespace) -> Rotat
     return Rotation.of(await services.actions.rotate(who, namespace))
 
 
-def _href(name: str) -> str:
-    return f"{V1}/namespaces/{name}"
+def _href(services: Services, name: str) -> str:
+    return f"{services.settings.root_path}{V1}/namespaces/{name}"

@@ -9,7 +9,7 @@ from acker_api.auth.limits import address_of
 from acker_api.auth.tokens import Role
 from acker_api.http.access import Asking, KnownQuery
 from acker_api.http.routes.answers import answers
-from acker_api.http.services import Shared
+from acker_api.http.services import Services, Shared
 from acker_api.problems import Problem, too_many
 from acker_api.shapes.actions import Login, Session
 
@@ -45,10 +45,10 @@ async def log_in(services: Shared, login: Login, request: Request, response: Res
     )
     name = SECURE_COOKIE if secure else COOKIE
     response.set_cookie(
-        name,
+        services.identity.named(name),
         services.identity.begin(grant, name),
         max_age=services.identity.session_for,
-        path="/",
+        path=_path(services, secure),
         secure=secure,
         httponly=True,
         samesite="strict",
@@ -63,7 +63,18 @@ async def log_in(services: Shared, login: Login, request: Request, response: Res
     responses=answers(403, 413, 422),
     dependencies=[KnownQuery],
 )
-async def log_out(response: Response) -> None:
+async def log_out(services: Shared, response: Response) -> None:
     """End the session of this browser."""
     for name, secure in ((COOKIE, False), (SECURE_COOKIE, True)):
-        response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+        response.delete_cookie(
+            services.identity.named(name),
+            path=_path(services, secure),
+            secure=secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+
+def _path(services: Services, secure: bool) -> str:
+    """Return the path of a cookie: browsers accept ``__Host-`` for / only."""
+    return "/" if secure else services.settings.root_path or "/"

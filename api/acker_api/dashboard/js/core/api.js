@@ -1,6 +1,8 @@
 /** Calls of the REST API. */
 
-const BASE = "/api/v1";
+/** The path of the service, "/" or that of a proxy: this module is in its folder static/VERSION/js/core. */
+export const ROOT = new URL("../../../../", import.meta.url).pathname;
+const BASE = `${ROOT}api/v1`;
 const PATIENCE_MS = 5000;
 
 /** A problem that the service answered (RFC 9457). */
@@ -114,17 +116,19 @@ async function send(method, path, body, signal, patience) {
   throw new ApiError(response.status, problem(text, response.statusText));
 }
 
+/** The login page. */
+export const LOGIN = `${ROOT}login`;
 const PLACE = "acker.place";
 
 /** Go to the login page, and return to the present place: the tab stores it, and no URL contains it. */
 export function toLogin() {
-  if (location.pathname === "/login") return;
+  if (location.pathname === LOGIN) return;
   try {
     sessionStorage.setItem(PLACE, location.hash);
   } catch {
     // Storage is off: the login returns to the start.
   }
-  location.assign("/login");
+  location.assign(LOGIN);
 }
 
 /** Return the place before the login page. */
@@ -132,9 +136,9 @@ export function fromLogin() {
   try {
     const place = sessionStorage.getItem(PLACE) || "";
     sessionStorage.removeItem(PLACE);
-    return `/${place.startsWith("#/") ? place : ""}`;
+    return ROOT + (place.startsWith("#/") ? place : "");
   } catch {
-    return "/";
+    return ROOT;
   }
 }
 

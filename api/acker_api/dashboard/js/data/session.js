@@ -1,6 +1,6 @@
 /** The user of the page, and the user's rights. */
 
-import { change, get, toLogin } from "../core/api.js";
+import { LOGIN, change, get, toLogin } from "../core/api.js";
 import { Signal } from "../core/signal.js";
 
 const RANKS = ["viewer", "operator", "admin"];
@@ -44,5 +44,5 @@ export function may(role, namespace) {
 /** End the session, and show the login page. */
 export async function leave() {
   await change("DELETE", "/session");
-  location.assign("/login");
+  location.assign(LOGIN);
 }

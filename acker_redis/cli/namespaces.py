@@ -130,7 +130,11 @@ def _wanted(
         there = acker.config
     except (NamespaceNotFoundError, SchemaError):
         return AckerConfig.for_profile(profile, **given)
-    wanted = PROFILES[profile] | given if with_profile else given
+    wanted = given
+    if with_profile:
+        settings = AckerConfig.for_profile(profile)
+        names = {name for each in PROFILES.values() for name in each}
+        wanted = {name: getattr(settings, name) for name in sorted(names)} | given
     try:
         return replace(there, **wanted)
     except ConfigError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -205,8 +206,12 @@ def _process(
 
 
 def _warn_of_ended(acker: Acker, anchors: Iterable[int]) -> None:
-    looked = {anchor: acker.show(anchor) for anchor in islice(anchors, LOOKED)}
-    ended = [str(anchor) for anchor, tree in looked.items() if not tree or not tree.source]
+    ended = []
+    for anchor in islice(anchors, LOOKED):
+        with suppress(AckerError):  # a tree that cannot be shown may be acked
+            tree = acker.show(anchor)
+            if not tree or not tree.source:
+                ended.append(str(anchor))
     if ended:
         warn(f"not pending in {acker.namespace} (ended, or not tracked yet): {', '.join(ended)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ from acker_redis.cli import options
 from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Source, Url, add
 from acker_redis.cli.output import say, say_json, warn
-from acker_redis.errors import InvalidBatchError, RedisUnavailableError
+from acker_redis.errors import AckerError, InvalidBatchError, RedisUnavailableError
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.why import why_expired
 
@@ -98,8 +99,10 @@ def outcomes(
 
 
 def _warn_of_unknown(acker: Acker, source: str) -> None:
-    known = acker.status().backlog
-    if source not in known:
+    with suppress(AckerError):  # verdicts of a damaged namespace can be read
+        known = acker.status().backlog
+        if source in known:
+            return
         some = ", ".join(sorted(known)[:NAMED]) or "none"
         more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
         warn(f"{acker.namespace} has had no source {source} lately; its sources: {some}{more}")

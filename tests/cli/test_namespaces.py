@@ -60,6 +60,7 @@ def test_create_for_a_profile_uses_its_settings_unless_others_are_given(shell: S
     said = shell("create", "cli-spark", "--profile", "spark", "--edge", "orders").out
     assert "expires 20 min to 30 min after its first message" in said
     assert "from 2,000,000 pending trees on" in said
+    assert "tick_ms 600000, not 30000" in shell("create", "cli-spark", "--profile=service").err
     with Acker.from_url(shell.url, "cli-spark") as acker:
         assert acker.config == AckerConfig.for_profile("spark", edges=("orders",))
     # A value that equals the default was given, too.

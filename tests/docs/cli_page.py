@@ -43,8 +43,8 @@ command; `acker-redis --install-completion` installs completion in your shell.
 - **Output.** Results go to stdout; progress, questions and errors go to stderr. With `--json`,
   stdout is one JSON object, or one object per line. `acker-redis rotator` and `acker-redis serve`
   write their log as JSON.
-- **Text of others.** Control characters, marks of direction and characters without width in a source
-  id, label or reason are escaped on a terminal and in JSON. In a pipe the text is unchanged.
+- **Text of others.** Control characters, marks of direction and characters without width in source
+  ids, labels and reasons are escaped on a terminal and in JSON. In a pipe the text is unchanged.
 - **Closed streams.** A command that must read a closed stdin, or write a closed stdout, fails, so
   that no id and no verdict is lost. Without stderr, a service runs and its log is dropped.
 - **Ids.** A message is `ANCHOR:TUPLE`, two decimal numbers, as `acker-redis track` prints it. A

@@ -2,6 +2,8 @@
 
 import sys
 
+from acker_redis.errors import how_to_install
+
 
 def main() -> None:
     """Run the command line, or exit with the name of the extra to install."""
@@ -10,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"the command line needs {error.name}: run pip install 'acker-redis[cli]'")
+        sys.exit(f"the command line needs {error.name}: run {how_to_install('cli')}")
     cli.main()
 
 

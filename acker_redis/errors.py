@@ -23,12 +23,19 @@
     ├── ClosedError                     the message, tree, producer or source is already closed
     ├── RedisUnavailableError           Redis did not answer in time
     ├── RedisRefusedError               Redis answered with a refusal
-    └── EmbeddedServerError             no local Redis or Valkey server could be started
+    ├── EmbeddedServerError             no local Redis or Valkey server could be started
+    └── MissingExtraError (ImportError) a library is not installed, which an extra installs
 
 Unless a class says otherwise, the shard that refused the call has changed nothing. A batch is
 applied shard by shard, so other shards may already have applied their parts. Applying the same
 Batch object again is idempotent.
 """
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class AckerError(Exception):
@@ -197,3 +204,50 @@ class EmbeddedServerError(AckerError):
 
     The message says what to install, and shows the last log lines of a server that ended.
     """
+
+
+class MissingExtraError(AckerError, ModuleNotFoundError):
+    """Raised when a library is not installed that an extra of the package installs.
+
+    The message names the extra.
+    """
+
+
+def how_to_install(extras: str) -> str:
+    """Return the command that installs extras; every hint has its words from here.
+
+    The package is not published yet, so this works in a checkout.
+
+    >>> how_to_install("cli,embedded")
+    "pip install '.[cli,embedded]' in a checkout of acker-redis"
+    """
+    return f"pip install '.[{extras}]' in a checkout of acker-redis"
+
+
+@contextmanager
+def needs(extra: str, who: str, **others: str) -> "Iterator[None]":
+    """Import modules that need an extra in a ``with`` block.
+
+    Args:
+        extra: The extra that installs the libraries.
+        who: Who needs them.
+        **others: The extra that installs another library, by the name of its module.
+
+    Raises:
+        MissingExtraError: A library is not installed.
+
+    Examples:
+        >>> with needs("http", "the hatter"):  # doctest: +ELLIPSIS
+        ...     import felt
+        Traceback (most recent call last):
+        acker_redis.errors.MissingExtraError: the hatter needs felt: run pip install '.[http]' ...
+
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in ("", "acker_redis"):
+            raise
+        hint = how_to_install(others.get(name, extra))
+        raise MissingExtraError(f"{who} needs {name}: run {hint}", name=error.name) from None

@@ -5,8 +5,6 @@ from typing import Any
 
 from acker_redis.errors import ConfigError
 
-NUMPY_IS_MISSING = "process_batch() needs numpy: pip install 'acker-redis[numpy]'"
-
 
 def check_is(given: Any, kind: type, who: str, advice: str = "") -> None:
     """Raise ConfigError unless ``given`` is an instance of ``kind``.

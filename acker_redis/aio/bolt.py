@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from acker_redis.aio.bolt_batch import AsyncBatchHandle
 from acker_redis.aio.client import AsyncAcker
-from acker_redis.errors import ClosedError, ConfigError
-from acker_redis.kinds import NUMPY_IS_MISSING, check_sink
+from acker_redis.errors import ClosedError, ConfigError, needs
+from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
@@ -97,10 +97,8 @@ class AsyncBolt:
         acker = getattr(self._sink, "acker", None)
         if not isinstance(acker, AsyncAcker):
             raise ConfigError("process_batch() needs an AsyncBolt whose sink is an AsyncProducer")
-        try:
+        with needs("numpy", "process_batch()"):
             from acker_redis.trees.processing_batch import ProcessingBatch
-        except ModuleNotFoundError:
-            raise ConfigError(NUMPY_IS_MISSING) from None
         return AsyncBatchHandle(ProcessingBatch(ids, ids=self._ids), acker)
 
     def _ids(self) -> IdMaker:

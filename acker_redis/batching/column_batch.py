@@ -26,7 +26,7 @@ class ColumnBatch:
     """A batch of any number of rows of bolts, from two columns; each row is a whole row.
 
     Rows of one anchor are folded. The column of a block is packed dense or sparse, in the cheaper
-    form. With numpy (``acker-redis[numpy]``) 10 million rows over some hundred blocks take about a
+    form. With numpy (the extra ``numpy``) 10 million rows over some hundred blocks take about a
     second; plain Python is a dozen times slower.
 
     Apply it with :meth:`Acker.apply`: each part is applied atomically, and a retry is idempotent.

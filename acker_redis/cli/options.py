@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker_redis.cli.output import Exit, warn
-from acker_redis.errors import AckerError
+from acker_redis.errors import AckerError, how_to_install
 
 if TYPE_CHECKING:
     from acker_redis.ops.settings import Settings
@@ -52,7 +52,7 @@ def settings(url: str | None = None, **given: Any) -> Settings:
     try:
         from acker_redis.ops.settings import Settings
     except ModuleNotFoundError as error:
-        warn(f"{error.name} is not installed; run: pip install 'acker-redis[cli]'")
+        warn(f"{error.name} is not installed: run {how_to_install('cli')}")
         raise typer.Exit(Exit.USAGE) from None
     return Settings.read(url=url, **given)
 

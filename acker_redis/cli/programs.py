@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 import typer
 
 from acker_redis.cli.output import Exit, warn
+from acker_redis.errors import how_to_install
 
 GROUP = "acker_redis.programs"
 
@@ -26,5 +27,5 @@ def program(name: str, extra: str) -> Callable[..., int]:
         what = f"the program {name}"
     except ModuleNotFoundError as error:
         what = str(error.name)
-    warn(f"{what} is not installed; run: pip install 'acker-redis[{extra}]'")
+    warn(f"{what} is not installed: run {how_to_install(extra)}")
     raise typer.Exit(Exit.USAGE)

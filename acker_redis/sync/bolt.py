@@ -15,8 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from acker_redis.errors import ClosedError, ConfigError
-from acker_redis.kinds import NUMPY_IS_MISSING, check_sink
+from acker_redis.errors import ClosedError, ConfigError, needs
+from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
@@ -104,7 +104,8 @@ class Bolt:
                 stand for an unanchored message.
 
         Raises:
-            ConfigError: numpy is not installed, or the sink is no :class:`Producer`.
+            ConfigError: The sink is no :class:`Producer`.
+            MissingExtraError: numpy is not installed.
             InvalidBatchError: A value is no message id; the error says at which position.
 
         Examples:
@@ -123,10 +124,8 @@ class Bolt:
         acker = getattr(self._sink, "acker", None)
         if not isinstance(acker, Acker):
             raise ConfigError("process_batch() needs a Bolt whose sink is a Producer")
-        try:
+        with needs("numpy", "process_batch()"):
             from acker_redis.trees.processing_batch import ProcessingBatch
-        except ModuleNotFoundError:
-            raise ConfigError(NUMPY_IS_MISSING) from None
         return BatchHandle(ProcessingBatch(ids, ids=self._ids), acker)
 
     def emit(self, *handles: "Handle", key: str | None = None, edge: str = "") -> MessageId:

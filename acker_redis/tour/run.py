@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator
 
 from acker_redis.embedded import EmbeddedRedis, find_server
-from acker_redis.errors import EmbeddedServerError
+from acker_redis.errors import EmbeddedServerError, how_to_install
 from acker_redis.sync.client import Acker
 from acker_redis.tour.screen import Screen
 from acker_redis.tour.story import NAMESPACE, Story
 
 EXIT_OK, EXIT_DIFFERS, EXIT_INTERRUPTED = 0, 1, 130
 INSTALL = (
-    "the tour needs a server, and no Redis or Valkey server was found. Run: "
-    "pip install 'acker-redis[cli,embedded]'"
+    "the tour needs a server, and no Redis or Valkey server was found: "
+    f"run {how_to_install('cli,embedded')}"
 )
 
 

@@ -168,7 +168,8 @@ def test_a_missing_dependency_is_named() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom acker_redis.__main__ import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "the command line needs typer: run pip install 'acker-redis[cli]'\n"
+    said = "the command line needs typer: run pip install '.[cli]' in a checkout of acker-redis\n"
+    assert done.stderr == said
 
 
 def test_version() -> None:

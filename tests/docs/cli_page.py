@@ -30,7 +30,7 @@ Terms: [glossary](../glossary.md).
 
 {description}
 
-`pip install 'acker-redis[cli]'` installs the commands. `acker-redis serve` also needs the extra
+`pip install '.[cli]'` in a checkout installs the commands. `acker-redis serve` also needs the extra
 `api`, and `acker-redis demo` the extra `demo`. `acker-redis COMMAND --help` prints the help of a
 command; `acker-redis --install-completion` installs completion in your shell.
 

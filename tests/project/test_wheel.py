@@ -78,7 +78,7 @@ def test_wheel_runs_in_an_empty_environment(
     assert done.stdout.strip() == "['ack s1']", done.stderr
     bare = run("-m", "acker_redis", "status", "x")
     assert bare.returncode == 1
-    assert "pip install 'acker-redis[cli]'" in bare.stderr
+    assert "pip install '.[cli]'" in bare.stderr
 
 
 def test_extra_of_spark_changes_nothing_beside_spark(wheel: Path, tmp_path: Path) -> None:

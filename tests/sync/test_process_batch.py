@@ -1,6 +1,7 @@
 """Batches of messages on a real server: acks, failures, blocks, retries, exceptions."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,13 @@ import pytest
 from acker_redis import Acker, Batch, Bolt, Producer, emit
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import AckerError, ClosedError, ConfigError, RedisUnavailableError
+from acker_redis.errors import (
+    AckerError,
+    ClosedError,
+    ConfigError,
+    MissingExtraError,
+    RedisUnavailableError,
+)
 from tests.conftest import MakeAcker
 
 EDGES = ("price", "ship")
@@ -136,8 +143,9 @@ def test_bolt_without_a_producer_or_numpy_says_what_to_do(
         Bolt(None).process_batch([])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="whose sink is an AsyncProducer"):
         AsyncBolt(None).process_batch([])  # type: ignore[arg-type]
-    monkeypatch.setitem(__import__("sys").modules, "acker_redis.trees.processing_batch", None)
-    with Producer(acker) as producer, pytest.raises(ConfigError, match=r"acker-redis\[numpy\]"):
+    monkeypatch.delitem(sys.modules, "acker_redis.trees.processing_batch", raising=False)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with Producer(acker) as producer, pytest.raises(MissingExtraError, match=r"\.\[numpy\]"):
         Bolt(producer).process_batch([])
 
 

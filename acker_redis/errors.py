@@ -198,6 +198,14 @@ class RedisRefusedError(AckerError):
     The message holds the reply of Redis. Fix the server or the rights of the user first.
     """
 
+    code = ""
+    """The code of the reply if it is OOM, NOAUTH, WRONGPASS or NOPERM; else ''."""
+    may_pass = False
+    """Whether the cause may pass by itself, and nothing was changed: apply the same Batch again.
+
+    A producer does so while the fence of the batch holds.
+    """
+
 
 class EmbeddedServerError(AckerError):
     """Raised when no local Redis or Valkey server could be found or started.

@@ -25,7 +25,7 @@ from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.transport.arguments import KEYS, as_text
 from acker_redis.transport.clients import check_client
-from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
+from acker_redis.transport.errors import FAILED, must_leave, tls_options, translate
 
 T = TypeVar("T")
 
@@ -173,9 +173,9 @@ class AsyncConnection:
     async def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
         """Return the AckerError for an error of redis-py.
 
-        After one of a demoted master, reconnect.
+        After one of a demoted master, or of a connection that could not authenticate, reconnect.
         """
-        if is_demoted(error):
+        if must_leave(error):
             await self.leave()
         return translate(error, tls_options(self.client), script)
 

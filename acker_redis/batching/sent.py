@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from acker_redis.protocol.blocks import Blocks
 from acker_redis.protocol.commands import ShardApplied
-from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.rows import TRACK, Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,13 @@ class Part:
 
     shard: int
     rows: Columns | Blocks
+
+    @property
+    def only_tracks(self) -> bool:
+        """Whether each row begins a tree, or a block of trees."""
+        if isinstance(self.rows, Columns):
+            return all(flags & TRACK for flags in self.rows.flags)
+        return all(block.header for block in self.rows.parts)
 
 
 @dataclass(slots=True)

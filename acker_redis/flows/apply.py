@@ -16,6 +16,10 @@ is one call of a script on one shard: all or nothing.
    client has known since the batch was sealed.
 5. *Refused.* A shard that refuses a part with WrongShardError, NamespaceNotFoundError or
    BacklogError has changed nothing. So a part that was refused on each attempt is not in doubt.
+   The same holds for a RedisRefusedError that ``may_pass`` (``protocol/codes.py``): the part is
+   sent again as after a lost reply. Redis checks memory before the first write of a script, and
+   password and rights before the script. An exception are trees that are to be tracked while Redis
+   is at maxmemory: their retries would hold up rows that free memory.
 6. *Other shards.* After WrongShardError or NamespaceNotFoundError the number of shards may have
    changed. If no part is applied or in doubt, the batch is packed again for the current shards,
    under new numbers. Otherwise it must not be packed again, because a part might be applied twice:
@@ -32,12 +36,13 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
     NamespaceNotFoundError,
+    RedisRefusedError,
     RedisUnavailableError,
     WrongShardError,
 )
 from acker_redis.flows.known import Known
 from acker_redis.flows.lane import Lane
-from acker_redis.flows.steps import Ask, Flow, Pauses, Run, together
+from acker_redis.flows.steps import Ask, Flow, Pauses, Run, may_retry, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
@@ -103,7 +108,9 @@ class Applies(Known):
         while True:
             try:
                 return (yield from self._send(part, fence))
-            except RedisUnavailableError as error:
+            except (RedisUnavailableError, RedisRefusedError) as error:
+                if not may_retry(error):
+                    raise
                 yield from pauses.after(error, deadline)
             except (WrongShardError, NamespaceNotFoundError):
                 self.known = None  # the next flow reads the configuration again
@@ -165,7 +172,11 @@ class Applies(Known):
                 if not again:
                     sent.doubt.discard(number)
                 raise
-            except RedisUnavailableError as error:
+            except (RedisUnavailableError, RedisRefusedError) as error:
+                if isinstance(error, RedisRefusedError) and error.may_pass and not again:
+                    sent.doubt.discard(number)
+                if not may_retry(error):
+                    raise
                 yield from pauses.after(error, min(deadline, horizon))
                 config = yield from self._read_config(min(deadline, horizon))
                 sent.fence_ms = min(sent.fence_ms, config.fence_ms)
@@ -179,11 +190,16 @@ class Applies(Known):
     def _send(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
         """Send a part once, and return the parsed reply."""
         keys, rows = ShardKeys(self.namespace, part.shard), part.rows
-        if isinstance(rows, Columns):
-            reply = yield Run(commands.apply(keys, rows, fence))
-            return commands.parse_apply(reply, rows)
-        reply = yield Run(commands.apply_blocks(keys, rows.parts, fence))
-        return commands.parse_apply_blocks(reply, rows.parts)
+        try:
+            if isinstance(rows, Columns):
+                reply = yield Run(commands.apply(keys, rows, fence))
+                return commands.parse_apply(reply, rows)
+            reply = yield Run(commands.apply_blocks(keys, rows.parts, fence))
+            return commands.parse_apply_blocks(reply, rows.parts)
+        except RedisRefusedError as error:
+            if error.code == "OOM" and part.only_tracks:
+                error.may_pass = False
+            raise
 
 
 class BlockTooLargeError(InvalidBatchError):

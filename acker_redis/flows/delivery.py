@@ -14,6 +14,7 @@ from acker_redis.errors import (
     ClosedError,
     ConfigError,
     LaneError,
+    RedisRefusedError,
     RedisUnavailableError,
 )
 from acker_redis.flows.lane import Lane
@@ -43,7 +44,8 @@ def deliver(
     4. ``end()`` has passed, on the ``time.monotonic`` clock: the producer was closed.
 
     An unreachable Redis (RedisUnavailableError) and a full backlog (BacklogError) are both retried
-    for the fence's time.
+    for the fence's time. So is a refusal that may pass, such as a password that is being rotated,
+    but not before the shards are known: the password may never have been right.
 
     ``flows`` has ``retry_for=0``: it sends each call once, so this function checks all limits
     between any two calls.
@@ -53,7 +55,9 @@ def deliver(
     while time.monotonic() < end():
         try:
             yield from flows.apply(batch, lane)
-        except (RedisUnavailableError, BacklogError) as error:
+        except (RedisUnavailableError, BacklogError, RedisRefusedError) as error:
+            if isinstance(error, RedisRefusedError) and not (error.may_pass and batch.sent):
+                return error
             unanswered, now = error, time.monotonic()
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
             if now + wait >= _horizon(batch):

@@ -72,7 +72,8 @@ class Known:
         """
         keys = ShardKeys(self.namespace, 0)
         try:
-            reply = yield from run_until(commands.status(keys), deadline)
+            # A client that has read the namespace knows its password: it may be rotated now.
+            reply = yield from run_until(commands.status(keys), deadline, patient=self.ids.was_read)
         except NamespaceNotFoundError as error:
             yield from self.name_others(error)
             raise

@@ -52,14 +52,13 @@ from acker_redis.errors import (
     ConfigError,
     LaneError,
     NamespaceNotFoundError,
-    RedisUnavailableError,
     WrongShardError,
 )
 from acker_redis.flows.groups import GroupFlows
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.outcomes import OutcomeFlows
-from acker_redis.flows.steps import Flow, Hand, Send, Tell
+from acker_redis.flows.steps import Flow, Hand, Send, Tell, may_retry
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import FAIL, Row
@@ -337,7 +336,7 @@ class SourceFlows:
             yield from self.groups.join(attempt.record for attempt in attempts)
             applied = yield from self._flows.apply(batch, self._lane)
         except AckerError as error:
-            if not isinstance(error, RedisUnavailableError):
+            if not may_retry(error):
                 self._doubt = None  # else the next step applies the same batch again
                 self._not_tracked(attempts, error)
             if isinstance(error, BacklogError):
@@ -478,9 +477,9 @@ class SourceFlows:
         while self._work:
             try:
                 yield from self._flows.apply(self._work[0], self._closing_lane)
-            except RedisUnavailableError:
-                raise
             except AckerError as error:
+                if may_retry(error):
+                    raise
                 log.warning(
                     "source %s: %d trees will expire unclosed: %s",
                     self.name, len(self._work[0]), error,

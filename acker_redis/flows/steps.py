@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from acker_redis.errors import RedisUnavailableError
+from acker_redis.errors import RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.commands import Call
 
 T = TypeVar("T")
@@ -119,18 +119,28 @@ class Pauses:
         self._next = min(2 * self._next, _LONGEST_PAUSE)
 
 
-def run_until(call: Call, deadline: float) -> Flow[Any]:
+def run_until(call: Call, deadline: float, patient: bool = False) -> Flow[Any]:
     """Call a script, with retries while Redis does not answer, until ``deadline``.
 
     ``deadline`` is on the ``time.monotonic`` clock. The script is called at least once. The call
-    must be fenced or idempotent, because it may run twice.
+    must be fenced or idempotent, because it may run twice. With ``patient`` it is retried after a
+    refusal that may pass, too.
     """
     pauses = Pauses()
     while True:
         try:
             return (yield Run(call))
-        except RedisUnavailableError as error:
+        except (RedisUnavailableError, RedisRefusedError) as error:
+            if not may_retry(error) or (isinstance(error, RedisRefusedError) and not patient):
+                raise
             yield from pauses.after(error, deadline)
+
+
+def may_retry(error: Exception) -> bool:
+    """Return whether Redis did not answer, or has refused for a cause that may pass."""
+    return isinstance(error, RedisUnavailableError) or (
+        isinstance(error, RedisRefusedError) and error.may_pass
+    )
 
 
 def ask_until(args: tuple[str | bytes | int, ...], deadline: float) -> Flow[Any]:

@@ -30,7 +30,7 @@ from acker_redis.protocol.scripts import Script
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.transport.arguments import KEYS, as_text
 from acker_redis.transport.clients import check_client
-from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
+from acker_redis.transport.errors import FAILED, must_leave, tls_options, translate
 
 T = TypeVar("T")
 
@@ -207,9 +207,9 @@ class Connection:
     def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
         """Return the AckerError for an error of redis-py.
 
-        After one of a demoted master, reconnect.
+        After one of a demoted master, or of a connection that could not authenticate, reconnect.
         """
-        if is_demoted(error):
+        if must_leave(error):
             reconnect(self.client)
         return translate(error, tls_options(self.client), script)
 

@@ -1,4 +1,4 @@
-"""Translation of redis-py's errors to AckerError."""
+"""Translation of redis-py's errors to AckerError; ``protocol/codes.py`` has the codes."""
 
 import re
 import ssl
@@ -10,15 +10,10 @@ from typing import Any
 import redis
 
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.protocol.codes import CODES, Treatment, treatment_of
 from acker_redis.protocol.commands import parse_error
 from acker_redis.protocol.scripts import Script
 from acker_redis.transport.words import plain_words
-
-_PASSING = (
-    "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
-    "UNBLOCKED",
-)  # fmt: skip
-"""Error codes of transient states: start-up, failover, a migrating slot, a long script."""
 
 _PASSES = (
     redis.exceptions.ConnectionError,
@@ -35,30 +30,34 @@ _PASSES = (
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """Prefix of Redis 6.2 before the error of a command inside a script."""
 _PLACE = re.compile(r"[\w/]+\.lua:[0-9]+")
-_NO_RIGHT = re.compile(
+_NO_RIGHT_IN_SCRIPT = re.compile(
     # In Redis 6.2 with the code, in 7.0 without: "ERR The user executing the script can't .."
-    r"NOPERM|The user executing the script can't "
+    r"The user executing the script can't "
     # From Redis 7.2 and Valkey 7.2 on: "ERR ACL failure in script: User v has no permissions .."
     r"|ACL failure in script: "
 )
 """Errors of a command inside a script that lacks a right; in most versions their code is ERR.
 Outside of scripts the code is NOPERM, for which redis-py raises NoPermissionError."""
-_DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS", "UNBLOCKED")
-"""Codes of a server that is no longer a master, or that has lost its replicas. UNBLOCKED replies to
-a command that waited for entries when that happened."""
 _CODE = re.compile(
     # redis-py's prefix of an error in a pipeline, with or without brackets.
     r"(?:Command # [0-9]+ \(.*\) of pipeline caused error: (?:\(['\"])?)?([A-Z]+)(?: |$)",
     re.DOTALL,
 )
 _CODE_OF = {
+    redis.exceptions.MovedError: "MOVED",  # before its base, AskError
+    redis.exceptions.AskError: "ASK",
+    redis.exceptions.AuthenticationError: "WRONGPASS",
     redis.exceptions.BusyLoadingError: "LOADING",
-    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.MasterDownError: "MASTERDOWN",  # before its base
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
     redis.exceptions.NoPermissionError: "NOPERM",
     redis.exceptions.OutOfMemoryError: "OOM",
     redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
 }
 """Errors whose code redis-py has removed from the message."""
+_NOAUTH = "Authentication required"
+"""The words of NOAUTH, for which redis-py raises the same error as for WRONGPASS."""
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
 """Errors that redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a
 master without slots, which the cluster client does not know. It is transient: it ends when the slot
@@ -75,8 +74,8 @@ def code_of(error: BaseException) -> str:
     said = error.__cause__ if isinstance(error, AckerError) else error
     for kind, code in _CODE_OF.items():
         if isinstance(said, kind):
-            return code
-    if _NO_RIGHT.search(str(said)):
+            return "NOAUTH" if _NOAUTH in str(said) else code
+    if "NOPERM" in str(said) or _NO_RIGHT_IN_SCRIPT.search(str(said)):
         return "NOPERM"
     found = _CODE.match(_IN_SCRIPT.sub("", str(said)))
     return found[1] if found and isinstance(said, redis.exceptions.ResponseError) else ""
@@ -92,15 +91,30 @@ def is_denied(error: Exception) -> bool:
 
 def is_transient(error: Exception) -> bool:
     """Return whether redis-py's error may be gone at the next attempt; the command may have run."""
-    return isinstance(error, _PASSES) or code_of(error) in _PASSING
+    code = code_of(error)
+    if code in CODES:  # redis-py takes a wrong password for a lost connection
+        return treatment_of(code) is Treatment.RETRIED
+    return isinstance(error, _PASSES)
 
 
-def is_demoted(error: Exception) -> bool:
-    """Return whether a demoted master refused the command; it did not run, so a retry is safe.
+def may_pass(error: Exception) -> bool:
+    """Return whether Redis refused a command for a cause that may pass; it has changed nothing.
 
-    The address may lead to another server by now, and only a new connection detects that.
+    Inside a script a missing right is another matter: the script may have written before.
     """
-    return code_of(error) in _DEMOTED
+    said = str(error.__cause__ if isinstance(error, AckerError) else error)
+    patient = treatment_of(code_of(error)) is Treatment.PATIENT
+    return patient and not _NO_RIGHT_IN_SCRIPT.search(said)
+
+
+def must_leave(error: Exception) -> bool:
+    """Return whether only a new connection can succeed; the command did not run.
+
+    A demoted master replied, and the address may lead to another one by now. Or the connection
+    could not authenticate.
+    """
+    code = CODES.get(code_of(error))
+    return code is not None and code.leave
 
 
 def tls_options(client: Any) -> Mapping[str, Any]:
@@ -155,22 +169,18 @@ def translate(
         return known
     said = script.locate(str(error)) if script else str(error)
     words = plain_words(_IN_SCRIPT.sub("", said))
-    if isinstance(error, redis.exceptions.AuthenticationError):
-        return RedisRefusedError(f"Redis refused the user or password: {words}")
-    if code == "OOM":
-        return RedisRefusedError(
-            "Redis is at maxmemory and refused the call; nothing was changed. "
-            "Raise maxmemory, lower high_water, or let the sources take their outcomes"
-        )
     if is_transient(error):
+        if code:
+            return RedisUnavailableError(
+                f"Redis cannot run the call now ({CODES[code].when}): {words.rstrip('.')}"
+            )
         return RedisUnavailableError(
             f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
         )
-    if is_denied(error):
-        return RedisRefusedError(
-            f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
-            "that grants the rights of a role"
-        )
+    if treatment_of(code) is Treatment.PATIENT:
+        refused = RedisRefusedError(_refusal(code, words))
+        refused.code, refused.may_pass = code, may_pass(error)
+        return refused
     if words.startswith("Function not found"):
         return RedisRefusedError(
             "Redis lacks the functions of this version; run acker-redis functions load as a user "
@@ -180,3 +190,17 @@ def translate(
     # The prefix of Redis 6.2 contains the place.
     where = f", at {place[0]}" if place and place[0] not in words else ""
     return RedisRefusedError(f"Redis refused the call: {words}{where}")
+
+
+def _refusal(code: str, words: str) -> str:
+    if code == "OOM":
+        return (
+            "Redis is at maxmemory and refused the call; nothing was changed. "
+            "Raise maxmemory, lower high_water, or let the sources take their outcomes"
+        )
+    if code == "NOPERM":
+        return (
+            f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
+            "that grants the rights of a role"
+        )
+    return f"Redis refused the user or password: {words}"

@@ -65,9 +65,10 @@ def test_worker_and_sender_leave_a_demoted_master(two: TwoServers) -> None:
         redis.exceptions.RedisClusterException("Redis Cluster cannot be connected"),
         redis.ResponseError("BUSY Redis is busy running a script"),
         redis.ResponseError("NOREPLICAS Not enough good replicas to write."),
+        redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but .."),
         AttributeError("redis-py's bug #4015: a slot moves to an unknown master"),
     ],
-    ids=["timeout", "cluster", "busy", "noreplicas", "slot"],
+    ids=["timeout", "cluster", "busy", "noreplicas", "misconf", "slot"],
 )
 def test_run_goes_on_after_a_transient_error(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -119,6 +120,49 @@ def test_run_ends_after_a_lasting_error(shop: Shop) -> None:
     shop.client.set(shop.orders, "no stream")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         shop.worker().run(pytest.fail)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_run_goes_on_for_a_while_after_a_refusal_that_may_pass(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, patient: bool
+) -> None:
+    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    if not patient:
+        monkeypatch.setattr("acker_redis.integrations.streams.worker.PATIENCE", 0.0)
+    refused = [redis.AuthenticationError("WRONGPASS"), redis.exceptions.OutOfMemoryError("full")]
+    worker, read = shop.worker(), shop.client.xreadgroup
+
+    def handle(fields: Any) -> None:
+        if fields[b"name"] == b"last":
+            worker.stop()
+            return
+        monkeypatch.setattr(shop.client, "xreadgroup", fails_twice)
+        shop.put("last")
+
+    def fails_twice(*args: Any, **options: Any) -> Any:
+        if refused:
+            raise refused.pop()
+        return read(*args, **options)
+
+    shop.put()
+    if patient:
+        worker.run(handle)
+        assert refused == []
+    else:
+        with pytest.raises(redis.RedisError):
+            worker.run(handle)
+    monkeypatch.setattr(shop.client, "xreadgroup", read)
+
+
+def test_run_ends_at_once_if_its_password_was_never_right(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise redis.AuthenticationError("invalid username-password pair or user is disabled.")
+
+    monkeypatch.setattr(shop.client, "xreadgroup", refuses)
+    with pytest.raises(redis.AuthenticationError):
+        shop.worker(consumer="one").run(pytest.fail)
 
 
 def test_entry_that_is_no_text_fails_instead_of_its_workers(

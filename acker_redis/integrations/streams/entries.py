@@ -10,7 +10,7 @@ import redis
 from acker_redis.errors import ConfigError
 from acker_redis.sync.connection import reconnect
 from acker_redis.transport.clients import check_reads_masters
-from acker_redis.transport.errors import is_demoted
+from acker_redis.transport.errors import must_leave
 from acker_redis.trees.message_id import HEADER, MessageId
 
 Fields = Mapping[Any, Any]
@@ -89,7 +89,7 @@ def add(client: Any, commands: Sequence[Command]) -> list[Exception | None]:
         pipe.execute_command("XADD", *command)
     replies = pipe.execute(raise_on_error=False)
     refused = [reply if isinstance(reply, Exception) else None for reply in replies]
-    if any(error is not None and is_demoted(error) for error in refused):
+    if any(error is not None and must_leave(error) for error in refused):
         reconnect(client)
     for error in refused:
         if isinstance(error, AWAY):

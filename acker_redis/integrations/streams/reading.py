@@ -16,7 +16,7 @@ from acker_redis.errors import AckerError
 from acker_redis.integrations.streams.entries import Fields
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.sync.connection import reconnect
-from acker_redis.transport.errors import is_demoted
+from acker_redis.transport.errors import must_leave
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Reading:
         try:
             return self._left(fail) or self._new(min(count, self._fits), block)
         except redis.ResponseError as error:
-            if is_demoted(error):
+            if must_leave(error):
                 reconnect(self._group.client)
             if not is_missing(error):
                 raise

@@ -5,6 +5,7 @@ module has the methods for programs and handlers, and the loop.
 """
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -21,6 +22,7 @@ from acker_redis.errors import (
     ClosedError,
     ConfigError,
     FenceError,
+    RedisRefusedError,
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import begins_in_children
@@ -34,7 +36,7 @@ from acker_redis.kinds import check_blocking, check_is
 from acker_redis.sync.bolt import Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
-from acker_redis.transport.errors import is_transient
+from acker_redis.transport.errors import is_transient, may_pass
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ BLOCK = 0.1
 """Seconds that read() waits for entries, and after which run() notices a signal."""
 PAUSE = 0.5
 """Seconds between two attempts of run() while Redis does not answer."""
+PATIENCE = 60.0
+"""Seconds for which run() goes on while Redis refuses it, as during the rotation of a password."""
 MOST = 1000
 """Children of one entry that wait to be added."""
 
@@ -49,6 +53,8 @@ REFUSED = (redis.RedisError, redis.exceptions.RedisClusterException)
 """Errors of redis-py."""
 RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
 """Errors of acker-redis after which run() goes on."""
+CAUGHT = (*REFUSED, *RETRIED, RedisRefusedError)
+"""Errors after which run() may go on."""
 
 Handler = Callable[..., object]
 
@@ -140,6 +146,8 @@ class StreamWorker:
         self._reading = Reading(self._group, idle, deliveries)
         self._settling = Settling(self._group, self._sink, idle, delete, on_failure)
         self._stop = threading.Event()
+        self._worked_at = -math.inf
+        """When run() has last done a round, on the ``time.monotonic`` clock."""
         self.begin()
         begins_in_children(self)
         self._closed = False
@@ -181,7 +189,9 @@ class StreamWorker:
 
         In the main thread it handles the first of these signals: the handler that runs returns, and
         entries that were read and not handled go to other workers at once. A second signal acts as
-        before. While Redis does not answer, it logs that and tries again.
+        before. While Redis does not answer, it logs that and tries again. A refusal that may pass,
+        such as a full memory or a password that is being rotated, ends it after a minute, and
+        before it has worked at all at once.
 
         Args:
             handler: ``handler(fields)`` is called with the fields of each entry, as redis-py
@@ -191,6 +201,7 @@ class StreamWorker:
 
         Raises:
             NamespaceNotFoundError: The namespace does not exist.
+            RedisRefusedError, redis.RedisError: Redis refuses, see above.
             Exception: What ``on_failure`` raises, or the failure of an entry without an id: see
                 the class.
 
@@ -201,8 +212,9 @@ class StreamWorker:
                 while not self._stop.is_set():
                     try:
                         self._round(handler, count)
-                    except (*REFUSED, *RETRIED) as error:
-                        if not _passes(error):
+                        self._worked_at = time.monotonic()
+                    except CAUGHT as error:
+                        if not self._passes(error):
                             raise
                         log.warning("%s: entries stay pending: %s", self.stream, error)
                         self._stop.wait(PAUSE)
@@ -358,8 +370,8 @@ class StreamWorker:
             self.settle()
             if self._consumer is None:
                 self._group.leave()
-        except (*REFUSED, *RETRIED) as error:
-            if not _passes(error):
+        except CAUGHT as error:
+            if not self._passes(error):
                 raise
             log.warning("%s: entries will be delivered again: %s", self.stream, error)
         finally:
@@ -391,7 +403,8 @@ class StreamWorker:
         self._settling.put(work)
         self.settle()
 
-
-def _passes(error: Exception) -> bool:
-    """Return whether an error may be gone at the next attempt."""
-    return isinstance(error, RETRIED) or is_transient(error)
+    def _passes(self, error: Exception) -> bool:
+        """Return whether an error may be gone at the next attempt."""
+        if isinstance(error, RETRIED) or is_transient(error):
+            return True
+        return may_pass(error) and time.monotonic() - self._worked_at < PATIENCE

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from acker_redis.errors import AckerError, RedisUnavailableError
-from acker_redis.flows.steps import Pauses
+from acker_redis.errors import AckerError
+from acker_redis.flows.steps import Pauses, may_retry
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, parse_entry
 from acker_redis.spark.streams.outcome_offsets import Ids
@@ -137,7 +137,9 @@ class OutcomeStreams:
         while True:
             try:
                 return work()
-            except RedisUnavailableError as error:
+            except AckerError as error:
+                if not may_retry(error):
+                    raise
                 self._acker.connection.drive(pauses.after(error, deadline))
 
     def _key(self, shard: int) -> str:

@@ -14,9 +14,19 @@ _NO_MASTER = re.compile(r"No master found for '(.*?)'")
 _SENTINEL = re.compile(r"host=([^,>]*),port=([0-9]+).*? - (?:network:)?([^,]*)")
 _PLAIN = {
     "TTL exhausted": "the nodes of the cluster sent the call from one to another, sixteen times: "
-    "they disagree on which of them has its slot (redis-cli --cluster check HOST:PORT)",
+    "they disagree on which of them has its slot (redis-cli --cluster check HOST:PORT shows it)",
     "Connection closed by server": "the server closed the connection",
 }
+_ADVICE = (
+    ("NOREPLICAS ", "start its replicas again, or lower min-replicas-to-write"),
+    ("max number of clients reached", "close idle clients, or raise maxclients"),
+    ("You can't write against a read only replica", "connect to its master"),
+    ("Link with MASTER is down", "start its master again, or promote a replica"),
+    ("Redis is loading the dataset", "wait until it has read its data"),
+    ("The cluster is down", "redis-cli --cluster check HOST:PORT shows the missing node"),
+    ("Hash slot not served", "redis-cli --cluster check HOST:PORT shows the missing node"),
+)
+"""What to do about replies that do not say it themselves. redis-py cuts the code of some."""
 
 
 def plain_words(text: str) -> str:
@@ -24,6 +34,8 @@ def plain_words(text: str) -> str:
 
     >>> plain_words("Error while reading from redis:6379 : (104, 'Connection reset by peer')")
     'Error while reading from redis:6379: Connection reset by peer'
+    >>> plain_words("Link with MASTER is down.")
+    'Link with MASTER is down: start its master again, or promote a replica'
     >>> plain_words("Error 111 connecting to h:1. Connect call failed ('::1', 1, 0, 0).")
     'Error 111 connecting to h:1. Connection refused.'
     """
@@ -34,6 +46,9 @@ def plain_words(text: str) -> str:
     if found := _SEVERAL.match(text):
         tried = _ONE_OF_SEVERAL.sub(lambda each: f"{each[2]}: {_strerror(each[1])}", found[1])
         return f"Error connecting to {found[2]}. {tried}"
+    for begin, advice in _ADVICE:
+        if text.startswith(begin):
+            return f"{text.rstrip('.')}: {advice}"
     text = _REFUSED.sub(lambda it: f"Error {it[1]} connecting to {it[2]}. {_strerror(it[1])}", text)
     return _PLAIN.get(text.rstrip("."), _PAIR.sub(r": \2", text))
 

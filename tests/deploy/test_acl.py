@@ -16,7 +16,6 @@ from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.compose import ROOT
 from tests.deploy.users import Login, Users, is_refusal, own_key, users
-from tests.open_redis import OpenRedis
 from tests.support import dump
 from tests.tiers import servers
 
@@ -108,11 +107,11 @@ def test_a_server_loads_the_files(tmp_path: Path, kind: str) -> None:
     for path in sorted((ROOT / "deploy" / "acl").glob("*.acl")):
         lines += path.read_text().splitlines()
     file = tmp_path / "users.acl"
-    # The tests connect to the server without a password.
+    # The test connects without a password, by a socket.
     file.write_text("\n".join(line for line in lines if not line.startswith("user default ")))
     with (
-        OpenRedis(binary=binary, extra_args=("--aclfile", str(file))) as server,
-        redis.Redis(port=server.port) as client,
+        EmbeddedRedis(binary=binary, extra_args=("--aclfile", str(file))) as server,
+        redis.Redis.from_url(server.url) as client,
     ):
         assert len(client.acl_users()) == len(lines) == len(set(lines))
         assert client.acl_getuser("orders-viewer")["passwords"] == []

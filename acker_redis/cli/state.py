@@ -82,7 +82,14 @@ class _View:
 
         waits = self._waits(after)
         return {
-            **standing(after, seen.growth, self._oldest(), seen.rates, self._untaken(after)),
+            **standing(
+                after,
+                seen.growth,
+                self._oldest(),
+                seen.rates,
+                self._untaken(after),
+                self._recent(after),
+            ),
             **({"waits": waits and shapes.waits(waits)} if self._edges else {}),
             "server": server and {"product": server.product, "version": server.number},
         }
@@ -94,7 +101,9 @@ class _View:
         edges = draw_edges(after, self._waits(after)) if self._edges else None
         oldest = self._oldest()
         untaken = self._untaken(after)
-        return draw(after, seen.growth, oldest, self._where, server, seen.rates, edges, untaken)
+        recent = self._recent(after)
+        where, rates = self._where, seen.rates
+        return draw(after, seen.growth, oldest, where, server, rates, edges, untaken, recent)
 
     def _oldest(self) -> OldestTree | None:
         """Return the oldest tree; None if none is pending, or the user may not list trees."""
@@ -115,6 +124,16 @@ class _View:
             return None
         kept = kept_by(connection.client, status.namespace) if found else frozenset[str]()
         return {name: age for name, age in found.items() if name not in kept}
+
+    def _recent(self, status: Status) -> Growth | None:
+        """Return the growth over some 15 minutes; None without history, or as in ``_oldest``."""
+        from acker_redis.flows.history import read_base
+
+        try:
+            base = self.acker.connection.drive(read_base(status))
+        except RedisRefusedError:
+            return None
+        return Growth.since(base, status) if base else None
 
     def _waits(self, status: Status) -> Waits | None:
         """Return where trees wait; None in a namespace without edges, or as in ``_oldest``."""

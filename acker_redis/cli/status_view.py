@@ -44,12 +44,13 @@ def draw(
     rates: Growth | None = None,
     edges: RenderableType | None = None,
     untaken: Mapping[str, int] | None = None,
+    recent: Growth | None = None,
 ) -> RenderableType:
     """Return the whole view; ``where`` is the URL without its password, ``server`` None if unknown.
 
-    The findings use ``growth``, and ``untaken``, the age of the oldest untaken verdict in ms by
-    source. The view shows ``rates``, or ``growth`` if there are none; and ``edges``, which
-    :func:`draw_edges` has drawn.
+    The findings use ``growth``, ``untaken``, the age of the oldest untaken verdict in ms by source,
+    and ``recent``, the growth over some 15 minutes. The view shows ``rates``, or ``growth`` if
+    there are none; and ``edges``, which :func:`draw_edges` has drawn.
     """
     config = status.config
     at = f"{where} ({server})" if server else where
@@ -72,7 +73,7 @@ def draw(
     table.add_row("verdicts", _counters(status, rates or growth))
     table.add_row("waiting", _backlog(status))
     age_ms = oldest.tree.age_ms if oldest else None
-    found = wrong(judge(status, growth, age_ms, untaken=untaken))
+    found = wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent))
     if found:
         table.add_row("problems", _findings(found))
     return Group(head, table)

@@ -33,7 +33,8 @@ def check(
     status = _status(second)
     growth = Growth.between(_status(first), status) if first.known else None
     kept_by = frozenset(source for name, source in readers if name == second.name)
-    for judged in health.judge(status, growth, untaken=untaken(second, kept_by)):
+    recent = Growth.since(second.base, status) if second.base else None
+    for judged in health.judge(status, growth, untaken=untaken(second, kept_by), recent=recent):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
         elif judged.id != "reshard":  # namespace() has reported it

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from acker_redis.doctor.finding import Finding, skipped
 from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.history import Point
 from acker_redis.protocol.keys import ShardKeys
 
 T = TypeVar("T")
@@ -192,6 +193,8 @@ class NamespaceFacts:
     waiting: tuple[Waiting, ...] | Missing
     unseen: int
     """Number of streams that were not read, because there are too many."""
+    base: Point | None = None
+    """The point of the history of some 15 minutes ago; None if there is none, or it is unknown."""
 
     @property
     def known(self) -> tuple[ShardStatus, ...]:

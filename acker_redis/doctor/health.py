@@ -58,12 +58,13 @@ def judge(
     oldest_ms: int | None = None,
     thresholds: Thresholds | None = None,
     untaken: Mapping[str, int] | None = None,
+    recent: Growth | None = None,
 ) -> tuple[Finding, ...]:
     """Return all findings about a namespace, good and bad; see ``wrong``.
 
     ``growth`` is the recent growth of its counters. ``oldest_ms`` is the age of its oldest pending
-    tree in ms, ``untaken`` the age of the oldest untaken verdict in ms by source. Checks that need
-    a missing value are left out.
+    tree in ms, ``untaken`` the age of the oldest untaken verdict in ms by source. ``recent`` is the
+    growth over some 15 minutes, from the history. Checks that need a missing value are left out.
     """
     limits = thresholds or THRESHOLDS
     found = [
@@ -72,7 +73,7 @@ def judge(
         high_water(status, growth),
         outcomes(status, limits, untaken or {}),
         sources(status, limits),
-        nacks(status, growth, limits),
+        nacks(status, growth, limits, recent),
     ]
     if growth:
         found += [acks(status, growth, limits), counters(status, growth)]
@@ -278,8 +279,10 @@ def sources(status: Status, limits: Thresholds) -> Finding:
     return ok("sources", text, status.namespace)
 
 
-def nacks(status: Status, growth: Growth | None, limits: Thresholds) -> Finding:
-    """Check that few trees are nacked: of those that ended recently, or else of all that ended."""
+def nacks(
+    status: Status, growth: Growth | None, limits: Thresholds, recent: Growth | None = None
+) -> Finding:
+    """Check that few trees are nacked: of those that ended lately, or else of all that ended."""
     ever, most = Growth(1, status.counters), permitted(status.config)
     failing = min(1.0, limits.burn * most)
     if ever.nacked and not ever.counts["acked"] and _tells(ever, limits):
@@ -292,6 +295,12 @@ def nacks(status: Status, growth: Growth | None, limits: Thresholds) -> Finding:
         if growth.nacked >= limits.least_nacks and share > most:
             head = f"{share:.{int(share < 0.1)}%} of the trees that ended were nacked"
             return _nacked(status, text, head, share >= failing)
+    if recent and recent.nacked >= limits.least_nacks and recent.nacked > most * recent.ended:
+        share = recent.nacked / recent.ended
+        lately = f"the last {max(1, round(recent.over_ms / MINUTE_MS))} min"
+        head = f"{share:.{int(share < 0.1)}%} of the trees that ended in {lately} were nacked"
+        return _nacked(status, f"in {lately}: {_ended(recent)}", head, severe=False)
+    if growth and growth.ended >= limits.least_nacks:
         return ok("nacks", text, status.namespace)
     text = f"since the namespace was created: {_ended(ever)}"
     # A small share may be that of an old incident.

@@ -7,9 +7,12 @@ from typing import Any
 
 from acker_redis.doctor.facts import Missing, NamespaceFacts, ShardFacts, Waiting
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.flows.history import read_base
 from acker_redis.flows.steps import run_until
 from acker_redis.protocol import commands
+from acker_redis.protocol.history import Point
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.protocol.status import Status
 from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import is_denied
 
@@ -35,7 +38,17 @@ def read_namespace(connection: Connection, name: str) -> NamespaceFacts | Missin
             return shard
         shards.append(shard)
     waiting, unseen = _waiting(connection, shards)
-    return NamespaceFacts(name, listed, tuple(shards), waiting, unseen)
+    return NamespaceFacts(name, listed, tuple(shards), waiting, unseen, _base(connection, shards))
+
+
+def _base(connection: Connection, shards: list[ShardFacts]) -> Point | None:
+    known = tuple(shard.status for shard in shards if shard.status)
+    if len(known) < len(shards):
+        return None
+    try:
+        return connection.drive(read_base(Status(shards[0].keys.namespace, known[0].config, known)))
+    except AckerError:
+        return None
 
 
 def _count(first: ShardFacts) -> int:

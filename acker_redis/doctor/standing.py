@@ -28,17 +28,18 @@ def standing(
     oldest: OldestTree | None = None,
     rates: Growth | None = None,
     untaken: Mapping[str, int] | None = None,
+    recent: Growth | None = None,
 ) -> dict[str, Any]:
     """Return the state of a namespace and its problems.
 
     ``growth`` is the recent growth of its counters, for the findings; None if unknown. ``oldest``
     is its oldest pending tree; None if there is none, or if it is unknown. ``rates`` is the growth
     that is shown; None: ``growth``. ``untaken`` is the age of the oldest untaken verdict in ms by
-    source, for the findings; None if unknown.
+    source, for the findings; None if unknown. ``recent`` is the growth over some 15 minutes.
     """
     reshard, latency, shown = status.reshard, status.latency, rates or growth
     age_ms = oldest.tree.age_ms if oldest else None
-    findings = wrong(judge(status, growth, age_ms, untaken=untaken))
+    findings = wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent))
     return {
         "namespace": status.namespace,
         "findings": [finding.to_dict() for finding in findings],
@@ -64,6 +65,8 @@ def standing(
         "backlog_ratio": backlog_ratio(status),
         "resharding_to": reshard.target if reshard else None,
         "reshard_phase": reshard.phase if reshard else None,
+        "recent": recent
+        and {"over_ms": recent.over_ms, "ended": recent.ended, "nacked": recent.nacked},
         "rates": shown and {"over_ms": shown.over_ms, **shown.per_second()},
         "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree, status.config)},
         "config": settings(status.config),

@@ -20,7 +20,7 @@ from acker_redis.protocol.history import (
     within,
 )
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.losses import Losses, losses
+from acker_redis.protocol.losses import RECENT_MS, Losses, base, losses
 from acker_redis.protocol.series import RANGES, Bucket, Range, series
 from acker_redis.protocol.slo import WINDOWS, Objective, objectives
 from acker_redis.protocol.status import Status
@@ -73,6 +73,17 @@ def read_history(flows: Flows, wanted: Range) -> Flow[Readings]:
 def read_slo(flows: Flows) -> Flow[Readings]:
     """Read what :func:`objectives_of` needs. Raise NamespaceNotFoundError as above."""
     return (yield from _read(flows, max(WINDOWS.values()) // MINUTE_MS + 1, HOURS))
+
+
+def read_base(status: Status) -> Flow[Point | None]:
+    """Return the point of some 15 minutes ago, for the growth since then; a later one if need be.
+
+    None if there is no history, or if a counter has gone back since.
+    """
+    now_ms, key = status.shards[0].now_ms, ShardKeys(status.namespace, 0).history
+    names = names_of("m", RECENT_MS // MINUTE_MS + 1, now_ms)
+    (values,) = yield AskAll((("HMGET", key, *names),))
+    return base(within(values, now_ms - RECENT_MS - MINUTE_MS, now_ms - 1), status)
 
 
 def history_of(readings: Readings, wanted: Range) -> History:

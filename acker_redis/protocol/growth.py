@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from acker_redis.protocol.history import Point
 from acker_redis.protocol.status import Status
 
 NACKS = ("failed", "expired", "overflow", "conflict")
@@ -38,6 +39,16 @@ class Growth:
         counts = {name: count - old[name] for name, count in after.counters.items()}
         late = after.after_failure - before.after_failure
         return cls(over_ms, counts, late) if min(late, *counts.values()) >= 0 else None
+
+    @classmethod
+    def since(cls, point: Point, status: Status) -> "Growth | None":
+        """Return the growth of the trees and verdicts since a point of the history, or None.
+
+        None as for :meth:`between`. The other counters are not in the history.
+        """
+        over_ms, now = status.shards[0].now_ms - point.at_ms, status.counters
+        counts = {name: now[name] - getattr(point, name) for name in ("tracked", "acked", *NACKS)}
+        return cls(over_ms, counts) if over_ms > 0 and min(counts.values()) >= 0 else None
 
     @property
     def nacked(self) -> int:

@@ -7,11 +7,14 @@ how many it loses, and since when.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acker_redis.protocol.history import MINUTE_MS
+from acker_redis.protocol.growth import NACKS
+from acker_redis.protocol.history import MINUTE_MS, Point
 from acker_redis.protocol.series import Bucket
+from acker_redis.protocol.status import Status
 
 RECENT_MS = 15 * MINUTE_MS
 """Length of the window. Nacks further apart than this do not belong together."""
+_COUNTED = ("tracked", "acked", *NACKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class Losses:
     of them belong to the same loss. A tree that expired was lost one lifetime before that."""
     since_known: bool
     """Whether there were readings without nacks before; if not, they may have begun earlier."""
+
+
+def base(points: Sequence[Point], status: Status) -> Point | None:
+    """Return the first of these points from which on the counters only grew, up to a status."""
+    found, growing = None, Point.of(status)
+    for point in reversed(points):
+        if any(getattr(point, name) > getattr(growing, name) for name in _COUNTED):
+            break
+        found = growing = point
+    return found
 
 
 def losses(minutes: Sequence[Bucket], now_ms: int) -> Losses | None:

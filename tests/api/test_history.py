@@ -1,15 +1,19 @@
 """History and objectives of a namespace over HTTP, as JSON and CSV; their metrics."""
 
+import asyncio
 import csv
 import re
+
+import httpx
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point
 from acker_redis.sync.client import Acker
-from tests.api.service import get, is_problem
+from tests.api.service import get, is_problem, service
 from tests.conftest import MakeAcker
 from tests.rotator.test_history import put
 from tests.support import fail, row, track
+from tests.waiting import LIMIT
 
 V1 = "/api/v1/namespaces"
 
@@ -129,3 +133,44 @@ def test_metrics_count_good_trees_per_source(
     assert f"acker_ended_total{labels} 4.0" in text
     assert f"acker_good_total{labels} 3.0" in text
     assert f'acker_slo_target_ratio{{namespace="{acker.namespace}"}} 0.9995' in text
+
+
+def test_state_has_the_nacks_up_to_now_and_all_reports_judge_them(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """The points of the history are up to a minute old, the figures are not."""
+    acker = make_any_acker()
+    for anchor in range(1, 21):
+        track(acker, anchor, 40, task="shop")
+        row(acker, anchor, 40) if anchor < 20 else fail(acker, anchor)
+    put(acker, 10 * MINUTE_MS, Point.of(acker.status()), tracked=0, acked=0, failed=0, sources={})
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def told() -> tuple[dict[str, int], set[str]]:
+            """Return the figures of the page, and the findings of the page and the overview."""
+            page = (await client.get(f"{V1}/{acker.namespace}")).json()
+            (listed,) = (await client.get("/api/v1/overview")).json()["namespaces"]
+            both = [
+                " ".join(each["headline"] for each in judged["findings"] if each["id"] == "nacks")
+                for judged in (page, listed)
+            ]
+            return page["recent"], set(both)
+
+        recent, found = await told()
+        assert (recent["ended"], recent["nacked"], found) == (20, 1, {""})
+        assert recent["over_ms"] >= 10 * MINUTE_MS
+        for anchor in range(21, 31):
+            track(acker, anchor, 40, task="shop")
+            fail(acker, anchor)
+        recent, found = await told()
+        assert (recent["ended"], recent["nacked"]) == (30, 11)
+        async with asyncio.timeout(LIMIT):  # the judgement of all namespaces is a second old
+            while "" in found:
+                _, found = await told()
+        assert all(each.startswith("37% of the trees that ended in the last 1") for each in found)
+
+    async def run() -> None:
+        async with service(any_server.url, rate_limit=0) as client:
+            await talk(client)
+
+    asyncio.run(run())

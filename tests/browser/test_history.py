@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, Page, expect
 from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point, Settings
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.load import Load
-from tests.browser.look import figure, panel
+from tests.browser.look import card, figure, panel
 from tests.rotator.test_history import put
 from tests.support import rotate
 
@@ -95,13 +95,11 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     expect(lines.nth(2)).to_have_text(re.compile("^shop96 %420 %"))
     # The share of nacks is permitted. The page says all the same that trees are lost.
     health = page.locator(".health")
-    expect(health).to_contain_text(
-        re.compile("Healthy, but some trees|More trees .* target permits")
+    words = re.compile(
+        "Healthy, but some trees are nacked.*1 of the 1[0-9] trees that ended in the last 1[0-9] "
+        "min were nacked \\(.*There are nacks .*The target permits (only )?5 %"
     )
-    expect(health).to_contain_text(
-        re.compile("trees that ended in the last 1[56] min were nacked \\(")
-    )
-    expect(health).to_contain_text(re.compile("The target permits (only )?5 %"))
+    expect(health).to_contain_text(words)
     expect(health.get_by_role("link", name="What to do")).to_have_attribute(
         "href", "#/runbook/nacks"
     )
@@ -114,10 +112,33 @@ def test_objective_is_shown_by_source(make_load: MakeLoad, open_page: OpenPage) 
     # More nacks than permitted: the finding tells since when, from history, not since it was seen.
     load.track(40)
     load.fail(20, "no such address")
-    finding = health.locator(".finding", has_text=re.compile("trees that .*ended were nacked"))
+    finding = health.locator(".finding", has_text=re.compile("trees that ended.* were nacked"))
     expect(finding).to_contain_text(
         re.compile("were nacked.*: their .* There are nacks (at least )?since ")
     )
+
+
+def test_all_views_of_a_namespace_say_the_same_of_its_health(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    load.track(100)
+    load.ack(99)
+    load.fail(1)
+    now = Point.of(load.acker.status())
+    put(load.acker, 10 * MINUTE_MS, now, tracked=0, acked=0, failed=0, sources={})
+    page = open_page("/")
+    health = page.locator(".health")
+    for failed, words in ((1, "Healthy, but some trees are nacked."), (31, "were nacked")):
+        load.track(failed - 1)
+        load.fail(failed - 1)
+        for view in ("", "/trees", "/config"):
+            page.goto(f"/#/ns/orders{view}")
+            expect(health).to_contain_text(words)
+            expect(health).to_contain_text(f"{failed} of the {99 + failed} trees that ended")
+            expect(page.locator(".finding.high, .finding.over")).to_have_count(int(failed > 1))
+    page.goto("/")
+    expect(card(page, "orders")).to_contain_text("Warning")
 
 
 def test_namespace_without_history_says_so(make_load: MakeLoad, open_page: OpenPage) -> None:

@@ -87,6 +87,7 @@ def test_only_operators_are_shown_ids_of_messages(
     for _ in range(3):
         load.tick()
     page.goto(f"/#/ns/{name}")
+    expect(panel(page, "Verdicts")).to_contain_text("no ack on edge paid")
     read("no ack on edge paid")
     page.goto(f"/#/ns/{name}/trees/{tree.anchor}")
     read("no ack on edge paid")

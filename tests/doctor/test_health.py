@@ -238,6 +238,23 @@ def test_counters(counter: str) -> None:
     assert ";" not in found.fix, "one counter grew, so there is one fix"
 
 
+@pytest.mark.parametrize(
+    ("acked", "nacked", "level"),
+    [(981, 19, "warning"), (990, 10, "ok"), (100, 9, "ok"), (0, 50, "warning"), (0, 0, "ok")],
+)
+@pytest.mark.parametrize("growth", [None, grown(60_000, acked=100), grown(60_000)])
+def test_nacks_of_the_last_quarter_of_an_hour(
+    growth: Growth | None, acked: int, nacked: int, level: str
+) -> None:
+    """A few nacks a minute are too many, if they go on, and those of an incident stay a while."""
+    state = of(status(counters={"acked": 10**6, "failed": 1000}))
+    recent = Growth(912_000, {**grown().counts, "acked": acked, "failed": nacked})
+    (found,) = (each for each in health.judge(state, growth, recent=recent) if each.id == "nacks")
+    assert found.level == level
+    if level == "warning":
+        assert "of the trees that ended in the last 15 min were nacked" in found.headline
+
+
 def test_late_rows_of_failed_trees_are_no_finding() -> None:
     state = of(status(counters={"orphaned": 9, "failed": 9}, after_failure=7))
     explained = replace(grown(orphaned=2), after_failure=2)

@@ -1,8 +1,11 @@
 """Recent nacks, and since when there are such."""
 
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.history import MINUTE_MS, Point
-from acker_redis.protocol.losses import Losses, losses
+from acker_redis.protocol.losses import Losses, base, losses
 from acker_redis.protocol.series import series
+from acker_redis.protocol.status import Status
+from tests.doctor.made import status
 
 NOW = 1_800_000_000_000
 
@@ -56,3 +59,21 @@ def test_beginning_is_unknown_if_history_begins_with_a_nack_or_has_a_gap_there()
     assert found
     assert not found.since_known
     assert NOW - found.since_ms == 5 * MINUTE_MS  # the beginning of the gap
+
+
+def test_growth_begins_with_the_first_point_from_which_on_counters_only_grew() -> None:
+    shard = status(counters={"tracked": 9, "acked": 6, "failed": 2}, now_ms=NOW)
+    now = Status("orders", shard.config, (shard,))
+    points = [
+        Point(NOW - ago * MINUTE_MS, tracked=tracked, acked=acked)
+        for ago, tracked, acked in ((9, 90, 80), (5, 3, 1), (2, 7, 4))
+    ]
+    first = base(points, now)
+    assert first == points[1]
+    assert first
+    found = Growth.since(first, now)
+    assert found
+    assert (found.over_ms, found.ended, found.nacked) == (5 * MINUTE_MS, 7, 2)
+    assert base(points[:1], now) is None
+    assert Growth.since(points[0], now) is None
+    assert base([], now) is None

@@ -142,7 +142,7 @@ class Services:
         pending = status.pending or status.expiring
         oldest = await self.oldest.get(namespace) if pending else None
         seen = await self.ages.see(status)
-        return NamespaceStatus.of(status, oldest, growth, rates, seen.untaken)
+        return NamespaceStatus.of(status, oldest, growth, rates, seen.untaken, seen.recent)
 
     async def close(self) -> None:
         """Cancel running tasks, and close the connections."""

@@ -84,7 +84,7 @@ class Overview:
             return {"name": name, "up": False, "level": "error", "problem": problem}
         status = seen.status
         growth = self._minute.add(status)
-        found = wrong(judge(status, growth, seen.oldest_ms, untaken=seen.untaken))
+        found = wrong(judge(status, growth, seen.oldest_ms, None, seen.untaken, seen.recent))
         return {
             "name": name,
             "up": True,

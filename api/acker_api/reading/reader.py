@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
@@ -21,11 +21,14 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.flows.browse import OldestTree
+from acker_redis.flows.history import read_base
 from acker_redis.flows.names import names
 from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.flows.untaken import read_untaken
 from acker_redis.flows.waits import Waits, read_waits
 from acker_redis.protocol.commands import Call
+from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.history import Point
 from acker_redis.protocol.status import Status
 from acker_redis.transport.errors import FAILED
 from acker_redis.transport.readers import waiting_readers
@@ -59,6 +62,13 @@ class Seen:
     untaken: Mapping[str, int] | None = None
     """Age of the oldest untaken verdict in ms, by source, of those that wait for a minute or more;
     None if it is unknown."""
+    base: Point | None = None
+    """The point of the history of some 15 minutes ago; None if there is none, or it is unknown."""
+
+    @property
+    def recent(self) -> Growth | None:
+        """The growth of the verdicts since ``base``; None if it is unknown."""
+        return Growth.since(self.base, self.status) if self.base else None
 
 
 See = Callable[[Status], Awaitable[Seen]]
@@ -183,14 +193,21 @@ class Reader:
             found = {name: ms for name, ms in found.items() if (status.namespace, name) not in kept}
         return found
 
+    async def base(self, status: Status) -> Point | None:
+        """Return the point of the history of some 15 minutes ago; None if it is unknown."""
+        try:
+            return await self.drive(read_base(status))
+        except (AckerError, ValueError, LookupError, TypeError):
+            return None
+
     async def untaken_of(self, status: Status) -> Seen:
-        """Return a namespace with the ages of its untaken verdicts. Raises nothing."""
-        return Seen(status, untaken=await self.untaken(status))
+        """Return a namespace with all for its judgement but the oldest tree. Raises nothing."""
+        return Seen(status, untaken=await self.untaken(status), base=await self.base(status))
 
     async def aged(self, status: Status) -> Seen:
-        """Return a namespace with all ages that a judgement needs. Raises nothing."""
+        """Return a namespace with all for its judgement. Raises nothing."""
         oldest_ms = await _oldest_ms(self.acker(status.namespace), status)
-        return Seen(status, oldest_ms, untaken=await self.untaken(status))
+        return replace(await self.untaken_of(status), oldest_ms=oldest_ms)
 
     async def all_of(self, status: Status) -> Seen:
         """Return a namespace with everything that metrics have. Raises nothing."""

@@ -154,6 +154,14 @@ class LatencyCounts(BaseModel):
     sum_ms: int = Field(description="Sum of the times of all trees", examples=[20])
 
 
+class RecentVerdicts(BaseModel):
+    """Trees that ended since a point of the history, of some 15 minutes ago."""
+
+    over_ms: int = Field(description="Time since then", examples=[912_000])
+    ended: int = Field(examples=[12_000])
+    nacked: int = Field(examples=[114])
+
+
 class Rates(BaseModel):
     """Growth of the counters per second, between two readings of this process."""
 
@@ -272,6 +280,9 @@ class NamespaceStatus(BaseModel):
         "it must be completed; `cancel`: it is cancelled",
         examples=[None],
     )
+    recent: RecentVerdicts | None = Field(
+        description="Trees that ended in some 15 minutes up to now; null: there is no history yet"
+    )
     rates: Rates | None = Field(
         description="Growth of the counters; null until this process has read the namespace twice, "
         "5 to 60 s apart"
@@ -290,6 +301,7 @@ class NamespaceStatus(BaseModel):
         growth: Growth | None = None,
         rates: Growth | None = None,
         untaken: Mapping[str, int] | None = None,
+        recent: Growth | None = None,
     ) -> "NamespaceStatus":
         """Convert a status."""
-        return cls.model_validate(standing(status, growth, oldest, rates, untaken))
+        return cls.model_validate(standing(status, growth, oldest, rates, untaken, recent))

@@ -9,6 +9,7 @@ import { Signal } from "../core/signal.js";
 import { Events } from "./events.js";
 import { findings } from "./health.js";
 import { History, OVERTAKEN_MS } from "./history.js";
+import { lossesOf } from "./losses.js";
 import { ofBlock, Verdicts } from "./verdicts.js";
 
 /** @typedef {import("./types.js").Status} Status */
@@ -63,6 +64,8 @@ export class Feed {
     this.verdictError = new Signal(/** @type {ApiError | null} */ (null));
     /** Recent nacks and how many the target permits; null while none are known. @type {Signal<import("./losses.js").Losses | null>} */
     this.losses = new Signal(/** @type {import("./losses.js").Losses | null} */ (null));
+    /** When the nacks of the last minutes began, if a panel has read it. @type {{since_ms: number, since_known: boolean} | null} */
+    this.began = null;
     /** Recently expired trees by edge, or null. @type {Signal<Record<string, number> | null>} */
     this.expired = new Signal(/** @type {Record<string, number> | null} */ (null));
     /** The number of gaps, at which verdicts may be missing: the events could not be resumed. */
@@ -131,6 +134,7 @@ export class Feed {
     alive();
     mode.set(this.events.recent ? "events" : how);
     this.error.set(null);
+    this.losses.set(lossesOf(status, this.began));
     this.status.tell(status);
   }
 

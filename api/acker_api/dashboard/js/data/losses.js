@@ -1,4 +1,4 @@
-/** What a namespace lost in the last minutes, in words. Pure. */
+/** What a namespace lost in the last minutes, in words. The service judges whether that is too much. Pure. */
 
 import { count, moment } from "../core/format.js";
 
@@ -7,10 +7,21 @@ import { count, moment } from "../core/format.js";
  * @property {number} ended trees that ended in the last minutes
  * @property {number} nacked
  * @property {number} over_ms
- * @property {number} since_ms when the nacks began
- * @property {boolean} since_known false: they may have begun earlier
+ * @property {number} [since_ms] when the nacks began, if the page has read it
+ * @property {boolean} [since_known] false: they may have begun earlier
  * @property {number} target_percent
  */
+
+/**
+ * Return the recent nacks of a state; null if there are none.
+ *
+ * @param {import("./types.js").Status} status
+ * @param {{since_ms: number, since_known: boolean} | null} began
+ * @returns {Losses | null}
+ */
+export function lossesOf({ recent, config }, began) {
+  return recent?.nacked ? { ...recent, ...began, target_percent: config.slo_target ?? 99 } : null;
+}
 
 /**
  * Return the recent nacks as a sentence; "" if there are none.
@@ -21,19 +32,10 @@ import { count, moment } from "../core/format.js";
 export function lossWords(losses, expired) {
   if (!losses || !losses.ended) return "";
   const { ended, nacked, over_ms: over, since_ms: since, target_percent: target } = losses;
-  const began = `${losses.since_known ? "since" : "at least since"} ${moment(since)}`;
+  const began = !Number.isInteger(since) ? "" : ` There are nacks ${losses.since_known ? "since" : "at least since"} ${moment(since)}.`;
   return `${count(nacked)} of the ${count(ended)} trees that ended in the last ${minutes(over)} min were nacked (${share(nacked / ended)}): `
-    + `their sources replay them or give them up. There are nacks ${began}.${onEdge(expired)} `
-    + `The target permits ${excessive(losses) ? "only " : ""}${permitted(target)} %.`;
-}
-
-/**
- * Return whether the share of nacks is larger than the target permits.
- *
- * @param {Losses | null} losses
- */
-export function excessive(losses) {
-  return Boolean(losses) && 100 * losses.nacked > permitted(losses.target_percent) * losses.ended;
+    + `their sources replay them or give them up.${began}${onEdge(expired)} `
+    + `The target permits ${100 * nacked > permitted(target) * ended ? "only " : ""}${permitted(target)} %.`;
 }
 
 /** @param {Losses} losses */

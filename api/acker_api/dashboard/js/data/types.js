@@ -143,6 +143,7 @@
  * @property {string | number | null} [resharding_to]
  * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all trees that
  *   were ever acked, by powers of two
+ * @property {{over_ms: number, ended: number, nacked: number} | null} [recent] trees that ended in some 15 minutes
  * @property {(Record<string, number> & {over_ms: number}) | null} [rates] per second, by counter
  * @property {{exact: boolean, tree: Tree} | null} [oldest]
  */

@@ -4,7 +4,7 @@ import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
 import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { levelOf, rotator } from "../data/health.js";
-import { excessive, lately } from "../data/losses.js";
+import { lately } from "../data/losses.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
 
@@ -47,7 +47,7 @@ export function figures(feed, scope) {
     // Trees expire at ticks, so between two of them the rate says little.
     tiles.nacked.set(recent ? count(recent.nacked) : rates ? `${rate(nacks)} /s` : "–", recent ? lately(recent)
       : NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ") || "none in total",
-    excessive(recent) ? "high" : levelOf(status, "nacks"));
+    levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
     const sources = Object.values(status.backlog).filter(Boolean).length;
     tiles.backlog.set(figure(waiting), sources ? `for ${plural(sources, "source")}` : "all are taken",

@@ -28,7 +28,7 @@ export function objectivePanel(feed, scope) {
     load: (signal) => get(path, { signal }),
     draw: ({ objectives, nacks }) => {
       const [whole] = objectives;
-      feed.losses.set(nacks ? { ...nacks, target_percent: whole.target_percent } : null);
+      feed.began = nacks && { since_ms: nacks.since_ms, since_known: nacks.since_known };
       if (whole.good_percent === null) {
         put(panel.body, empty("clock", "No tree has ended yet", whole.over_ms
           ? "The figures begin with the first verdict." : "The rotator has written no history yet; it does so once a minute."));

@@ -6,7 +6,7 @@ import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
 import { findings as findingsOf, goneSince, inParts } from "../data/health.js";
-import { excessive, lossWords } from "../data/losses.js";
+import { lossWords } from "../data/losses.js";
 import { chip, empty } from "../ui/panel.js";
 import { block } from "./block.js";
 import { config } from "./config.js";
@@ -39,24 +39,20 @@ export function namespace(scope, place) {
   put(content, draw());
 
   /** Since when there are nacks, and on which edge; a healthy namespace loses some, too. */
-  const lost = h("span", { class: "finding-lost", dir: "ltr" });
+  const losses = h("span");
+  const help = h("a", { href: href(["runbook", "nacks"]) }, "What to do");
+  const lost = h("span", { class: "finding-lost", dir: "ltr" }, losses, help);
   const head = h("strong");
   const turning = h("span");
   const healthy = h("span", {}, head, turning, lost);
-  const calm = h("p", { class: "finding" }, healthy);
+  const calm = h("p", { class: "finding ok" }, icon("check"), healthy);
   let turns = "";
   const tellLosses = () => {
     const text = lossWords(feed.losses.value, feed.expired.value);
-    const many = excessive(feed.losses.value);
-    put(lost, text ? [`${text} `, h("a", { href: href(["runbook", "nacks"]) }, "What to do")] : null);
-    say(head, many ? "More trees are nacked than the target permits."
-      : text ? "Healthy, but some trees are nacked." : "Healthy.");
+    say(losses, text && `${text} `);
+    lost.hidden = !text;
+    say(head, text ? "Healthy, but some trees are nacked." : "Healthy.");
     say(turning, text ? "" : ` ${turns}, and there is room below the high-water mark.`);
-    const level = many ? "high" : "ok";
-    if (calm.classList.contains(level)) return;
-    calm.className = `finding ${level}`;
-    calm.querySelector(".icon")?.remove();
-    calm.prepend(icon(many ? "alert" : "check"));
   };
   feed.losses.hear(scope, tellLosses);
   feed.expired.hear(scope, tellLosses);
@@ -89,7 +85,6 @@ export function namespace(scope, place) {
     }
     said = found;
     say(alarms, findings.map((each) => each.title).join(". "));
-    put(lost);
     put(health, findings.length ? h("ul", { class: "findings", role: "list" }, findings.map((each) =>
       h("li", { class: `finding ${each.level}` }, icon("alert"),
         h("div", { class: "finding-text" }, text(each), each.key === "nacks" ? lost : null))))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from acker_api.auth.tokens import ANYBODY
 from acker_api.live import hub as live
 from acker_api.live import watch as live_watch
 from acker_api.live.board import Listener
@@ -55,7 +56,7 @@ class Rig:
         return STATUS
 
     async def listen(self, client: str) -> Listener:
-        return await self.hub.listen("orders", None, client)  # type: ignore[arg-type]
+        return await self.hub.listen("orders", ANYBODY, client)
 
     @property
     def watch(self) -> NamespaceWatch:

@@ -74,7 +74,11 @@ end
 if call('EXISTS', shard .. ':dropping') == 1 then
   return refuse('EXISTS', shard .. ' is being dropped; run drop again until it has completed')
 elseif call('EXISTS', meta) == 1 then
-  local have = call('HMGET', meta, unpack(FIELDS))
+  local have = redis.pcall('HMGET', meta, unpack(FIELDS))
+  if have.err or not have[1] then
+    return refuse('SCHEMA', meta .. ' exists but has no schema: a failover or another program has '
+      .. 'damaged this shard, and no program can use it; drop the namespace, then create it again')
+  end
   local salt = have[#FIELDS]
   -- Each call for shard 0 brings its own random salt; the first one stays. No message shows it.
   if number ~= '0' and salt ~= given.salt then

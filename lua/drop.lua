@@ -14,9 +14,10 @@ ARGV[3]  reshard   optional; '<from>:<to>' = close only a shard that this reshar
 Reply    {left, shards}
          left: blocks to remove, plus 1 for everything else; 0 when a call has removed all
          shards: from the configuration; during a reshard (configure.lua) the greater of the two
-         numbers, because shards of both may exist
+         numbers, because shards of both may exist; 1024 if the configuration is damaged
          {0, 0}: the shard does not exist, or not any longer
-Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed
+Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed. A shard is removed
+         also if its configuration is damaged; one of another schema is refused.
 --]]
 -- part: begin
 local MAX_BLOCKS, MAX_BUCKETS, MAX_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
@@ -37,25 +38,18 @@ if ARGV[3] and not target then return refuse('ARGS', 'reshard must be <from>:<to
 local dropping = shard .. ':dropping'
 local open, closed = call('TYPE', meta).ok, call('TYPE', dropping).ok
 if open == 'none' and closed == 'none' then return { 0, 0 } end
-if open ~= 'none' and closed ~= 'none' then
-  return refuse('SCHEMA', meta .. ' and ' .. dropping .. ' both exist; remove one of them by '
-    .. 'hand')
-end
 local config = open == 'none' and dropping or meta
-if open ~= 'hash' and closed ~= 'hash' then
-  return refuse('SCHEMA', config .. ' has been tampered with')
-end
-local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard')
-if conf[1] ~= '2' then
+local conf = (config == meta and open or closed) == 'hash'
+  and call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard') or {}
+-- Another version knows its keys. Anything else than a number is damage, as no field is.
+if conf[1] ~= '2' and find(conf[1] or '', '^%d+$') then
   return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
-local shards = find(conf[2] or '', '^[1-9][0-9]*$') and tonumber(conf[2])
+local shards = find(conf[2] or '', '^[1-9]%d?%d?%d?$') and tonumber(conf[2])
 for number in string.gmatch(shards and conf[4] or '', '%d+') do
   shards = math.max(shards, tonumber(number))
 end
-if not shards or shards > MAX_SHARDS then
-  return refuse('SCHEMA', config .. ' has been tampered with')
-end
+if not shards or shards > MAX_SHARDS then shards = MAX_SHARDS end
 if open ~= 'none' and target and (conf[4] ~= ARGV[3] .. ':switch' or conf[2] ~= target) then
   -- A late client that completes an old reshard must not remove a shard of a newer one.
   return refuse('RESHARD', shard .. ' is not to be removed by the reshard ' .. ARGV[3]
@@ -108,7 +102,7 @@ if count > 0 and left == #gone then
       ended[#ended + 1] = shard .. what .. bucket
     end
   end
-  for _, field in ipairs(call('HKEYS', config)) do
+  for _, field in ipairs(closed == 'hash' and call('HKEYS', dropping) or {}) do
     local task = string.match(field, '^backlog:(.+)$')
     if task then ended[#ended + 1] = shard .. ':outcomes:' .. task end
   end
@@ -120,7 +114,22 @@ end
 -- removed before the entries that list them: if a write raised an error (the user lacks a right,
 -- for example), the next call still finds the blocks.
 call('UNLINK', shard)
-if config == meta then call('RENAME', meta, dropping) end
+if config == meta then
+  -- With both keys, one of them is what a failover or another program has left. Together they name
+  -- all streams.
+  local streams = {}
+  for _, field in ipairs(closed == 'hash' and call('HKEYS', dropping) or {}) do
+    if find(field, '^backlog:') then streams[#streams + 1] = field end
+  end
+  call('UNLINK', dropping)
+  if open == 'hash' then call('RENAME', meta, dropping) else call('UNLINK', meta) end
+  for _, field in ipairs(streams) do call('HSET', dropping, field, 0) end
+end
+-- The key exists until the last call, which tells that the drop is not complete.
+if conf[1] ~= '2' and left >= 0 then
+  if closed ~= 'hash' and config == dropping then call('UNLINK', dropping) end
+  call('HSET', dropping, 'schema', 2)
+end
 for from = 1, #ended, MAX_ARGS do
   call('UNLINK', unpack(ended, from, math.min(from + MAX_ARGS - 1, #ended)))
 end

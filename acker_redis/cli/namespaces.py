@@ -277,13 +277,13 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
     A source that still runs keeps its own list of pending records, and replays them. If the command
     was interrupted, run it again.
     """
-    from acker_redis.errors import NamespaceNotFoundError, SchemaError
+    from acker_redis.errors import NamespaceNotFoundError, RedisRefusedError, SchemaError
 
     with options.acker(namespace, url) as acker:
         try:
             state = acker.status()
             pending, waiting = state.open, sum(state.backlog.values())
-        except (NamespaceNotFoundError, SchemaError):
+        except (NamespaceNotFoundError, SchemaError, RedisRefusedError):
             pending = waiting = 0  # the namespace may be partially dropped, or damaged
         if not yes:
             confirm(

@@ -103,14 +103,28 @@ def _incomplete(facts: NamespaceFacts) -> Finding | None:
 
 
 def _damaged(facts: NamespaceFacts) -> Finding | None:
-    """Find shards of another version, shards that are missing, and shards that cannot be read."""
+    """Find shards of another version, shards that are damaged, and shards that are missing."""
     name, metas = facts.name, [shard.meta for shard in facts.shards]
-    schemas = {meta["schema"] for meta in metas if "schema" in meta} - {str(SCHEMA)}
+    numbers = {meta["schema"] for meta in metas if meta.get("schema", "").isdecimal()}
+    schemas = numbers - {str(SCHEMA)}
     if schemas:
         return error(
             "namespace",
             f"its schema is {', '.join(sorted(schemas))}, this acker-redis needs {SCHEMA}",
             "use the version of acker-redis that created it, or a version that upgrades its schema",
+            name,
+        )
+    damaged = [shard for shard in facts.shards if shard.meta and not shard.status]
+    if damaged:
+        why = damaged[0].error
+        if "schema" not in damaged[0].meta:
+            why = f"{damaged[0].keys.meta} has no schema: a failover or another program damaged it"
+        return error(
+            "namespace",
+            f"{len(damaged)} of {len(metas)} shards are damaged: "
+            f"{some([shard.keys.shard for shard in damaged])}; {why}",
+            "drop it and create it again; sources replay their records: "
+            f"acker-redis drop {name} --yes && {_create(facts)}",
             name,
         )
     away = [shard.keys.shard for shard in facts.shards if not shard.meta]
@@ -119,14 +133,6 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
             "namespace",
             f"{len(away)} of {len(metas)} shards do not exist: {some(away)}; they refuse all rows",
             f"run create with its settings, which creates the missing shards: {_create(facts)}",
-            name,
-        )
-    damaged = [shard for shard in facts.shards if not shard.status]
-    if damaged:
-        return error(
-            "namespace",
-            f"shard {damaged[0].keys.shard}: {damaged[0].error}",
-            f"drop it and create it again, sources replay: acker-redis drop {name}",
             name,
         )
     return None

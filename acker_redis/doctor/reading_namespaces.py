@@ -6,15 +6,21 @@ from functools import partial
 from typing import Any
 
 from acker_redis.doctor.facts import Missing, NamespaceFacts, ShardFacts, Waiting
-from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.errors import (
+    AckerError,
+    RedisRefusedError,
+    RedisUnavailableError,
+    SchemaError,
+)
 from acker_redis.flows.history import read_base
 from acker_redis.flows.steps import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.history import Point
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.protocol.status import Status
+from acker_redis.protocol.stored import MAX_SHARDS, shards_of
 from acker_redis.sync.connection import Connection
-from acker_redis.transport.errors import is_denied
+from acker_redis.transport.errors import code_of, is_denied
 
 MAX_STREAMS = 1000
 """Maximum number of streams read per namespace, those with most verdicts first."""
@@ -32,7 +38,7 @@ def read_namespace(connection: Connection, name: str) -> NamespaceFacts | Missin
         return first
     listed = _ask("SISMEMBER", lambda: bool(connection.command("SISMEMBER", NAMESPACES, name)))
     shards = [first]
-    for number in range(1, _count(first)):
+    for number in range(1, _count(first) if first.status else _last(connection, name) + 1):
         shard = _shard(connection, ShardKeys(name, number))
         if isinstance(shard, Missing):
             return shard
@@ -52,8 +58,18 @@ def _base(connection: Connection, shards: list[ShardFacts]) -> Point | None:
 
 
 def _count(first: ShardFacts) -> int:
-    text = first.meta.get("shards", "1")
-    return int(text) if text.isdigit() and int(text) <= 1024 else 1
+    try:
+        return shards_of(first.meta.get("shards", "1"), first.keys.meta)
+    except SchemaError:
+        return 1
+
+
+def _last(connection: Connection, name: str) -> int:
+    """Return the last shard that exists, for a namespace whose shard 0 does not say it."""
+    keys = [ShardKeys(name, shard).meta for shard in range(1, MAX_SHARDS)]
+    sizes = _ask("HLEN", lambda: connection.commands([("HLEN", key) for key in keys]))
+    found = () if isinstance(sizes, Missing) else enumerate(sizes, 1)
+    return max((shard for shard, size in found if size), default=0)
 
 
 def _shard(connection: Connection, keys: ShardKeys) -> ShardFacts | Missing:
@@ -61,6 +77,8 @@ def _shard(connection: Connection, keys: ShardKeys) -> ShardFacts | Missing:
         deadline = time.monotonic() + _RETRY_FOR
         reply = connection.drive(run_until(commands.status(keys), deadline))
     except (RedisRefusedError, RedisUnavailableError) as error:
+        if code_of(error) == "WRONGTYPE":
+            return _without_status(connection, keys, f"{keys.meta}, or a bucket, is no hash")
         return Missing("EVALSHA", str(error), is_denied(error))
     except AckerError as error:
         return _without_status(connection, keys, str(error))
@@ -80,7 +98,9 @@ def _without_status(connection: Connection, keys: ShardKeys, why: str) -> ShardF
         _ask("HGETALL", partial(connection.command, "HGETALL", key))
         for key in (keys.meta, keys.dropping)
     )
-    found = {} if isinstance(meta, Missing) else _texts(meta)
+    # A key of another type exists, and has no fields.
+    wrong = {"": ""} if isinstance(meta, Missing) and not meta.denied else {}
+    found = wrong if isinstance(meta, Missing) else _texts(meta)
     dropped = not isinstance(dropping, Missing) and bool(dropping)
     return ShardFacts(keys, found, None, why, dropping=dropped, lanes=0, durable=0)
 

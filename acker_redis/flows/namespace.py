@@ -14,7 +14,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.apply import Applies
 from acker_redis.flows.browse import Browses
-from acker_redis.flows.dropped import drop_groups
+from acker_redis.flows.dropped import drop_groups, present
 from acker_redis.flows.steps import (
     Ask,
     Flow,
@@ -35,6 +35,7 @@ from acker_redis.protocol.ids import BLOCK_MAX
 from acker_redis.protocol.keys import DOTS, NAMESPACES, RESERVED, ShardKeys
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
+from acker_redis.protocol.stored import MAX_SHARDS
 
 DROP_BLOCKS = 100
 """Blocks per call while a namespace is dropped."""
@@ -209,13 +210,16 @@ class Flows(Applies, Browses):
         # refused before the first change.
         yield Ask(("SREM", NAMESPACES, ""))
         shards = (yield from self._drop(first, 0))[1]
-        if not shards:
+        others = [ShardKeys(self.namespace, shard) for shard in range(1, shards)]
+        if not shards or shards == MAX_SHARDS:
+            # Shard 0 is lost, or does not say how many others there are.
+            others = yield from present(self.namespace, 1)
+        if not (shards or others):
             if not (yield Ask(("SREM", NAMESPACES, self.namespace))):
                 missing = NamespaceNotFoundError(f"namespace {self.namespace} does not exist")
                 yield from self.name_others(missing)
                 raise missing
             return
-        others = [ShardKeys(self.namespace, shard) for shard in range(1, shards)]
         # All shards are closed before any key is removed. Shard 0 keeps the configuration to the
         # end: it holds the number of shards, and prevents that the namespace is created again
         # before all is removed.

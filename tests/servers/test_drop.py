@@ -438,29 +438,54 @@ def spoil_meta(acker: Acker, kind: str) -> None:
         client.hset(keys.meta, field, value)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("string", "stream", "dropping too", "dropping a list", "no schema", "no shards"),
-        *("schema 1", "schema 2.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
-        *("shards -1", "reshard 2:99999"),
-    ],
+DAMAGE = (
+    *("string", "stream", "dropping too", "dropping a list", "no schema", "no shards"),
+    *("schema four", "schema 2.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
+    *("shards -1", "reshard 2:99999"),
 )
-def test_drop_of_a_tampered_shard_is_refused(acker: Acker, kind: str) -> None:
-    filled(acker)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("killed", [False, True])
+def test_drop_removes_a_damaged_shard(make_acker: MakeAcker, kind: str, killed: bool) -> None:
+    acker = filled(make_acker(shards=2))
+    streams = list(acker.connection.client.scan_iter("*:outcomes:*"))
+    assert streams
     spoil_meta(acker, kind)
+    if killed:
+        call(acker, 0)
+        call(acker, 1)
+    acker.drop()
+    left = {key for key in dump(acker) if b":outcomes:" not in key}
+    assert left == set()
+    if kind not in ("string", "stream", "dropping a list"):  # no key is left that names streams
+        assert dump(acker) == {}
+    with pytest.raises(NamespaceNotFoundError):
+        acker.drop()
+
+
+def test_drop_removes_the_other_shards_of_a_lost_first_shard(make_acker: MakeAcker) -> None:
+    acker = filled(make_acker(shards=4))
+    client = acker.connection.client
+    for key in client.scan_iter(f"acker:{{{acker.namespace}:0}}:*"):
+        client.delete(key)
+    acker.drop()
+    assert dump(acker) == {}
+
+
+def test_drop_of_another_schema_is_refused(acker: Acker) -> None:
+    filled(acker)
+    spoil_meta(acker, "schema 1")
     before = dump(acker)
-    for again in range(2):
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    for _ in range(2):
         for blocks in (0, 100):
-            with pytest.raises(SchemaError):
+            with pytest.raises(SchemaError, match="use the version"):
                 call(acker, blocks)
         with pytest.raises(SchemaError):
             acker.drop()
         assert dump(acker) == before
-        client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
-        if again or not client.exists(keys.meta) or client.exists(keys.dropping):
-            break
-        client.rename(keys.meta, keys.dropping)
+        client.rename(keys.meta, keys.dropping) if client.exists(keys.meta) else None
         before = dump(acker)
 
 

@@ -19,7 +19,13 @@ from acker_api.reading.reader import Reader
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Applied
-from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
+from acker_redis.errors import (
+    AckerError,
+    NamespaceNotFoundError,
+    RedisRefusedError,
+    RedisUnavailableError,
+    SchemaError,
+)
 from acker_redis.flows.lane import Lane
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.texts import check_text
@@ -82,8 +88,9 @@ class Actions:
         async def before() -> State:
             try:
                 status = await self._reader.status(namespace)
-            except NamespaceNotFoundError:
-                # Perhaps a drop was interrupted; if not, the drop reports that it does not exist.
+            except (NamespaceNotFoundError, SchemaError, RedisRefusedError):
+                # Perhaps a drop was interrupted, or a shard is damaged: a drop removes it, too. If
+                # the namespace does not exist, the drop reports that.
                 return None
             return {
                 "pending": status.pending,

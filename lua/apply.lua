@@ -42,6 +42,7 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
   'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms')
 -- part: schema
 -- part: limits
+-- part: ring
 
 -- part: text
 -- part: escape

@@ -50,6 +50,7 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
   'tick_ms', 'ticked_ms', 'slo_ms')
 -- part: schema
 -- part: limits
+-- part: ring
 
 -- part: text
 -- part: escape

@@ -90,6 +90,8 @@ local have, flat = {}, call('HGETALL', meta)
 for i = 1, #flat, 2 do have[flat[i]] = flat[i + 1] end
 local conf = { have.schema }
 -- part: schema
+local conf_buckets, conf_current = have.buckets, have.current
+-- part: ring
 
 local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
 local from, to, phase = match(have.reshard or '', MOVE)
@@ -116,7 +118,7 @@ end
 -- Say why the shard is not empty, or return nil if it is.
 local function left()
   local places = { 'expiring', 'blocks_expiring' }
-  for bucket = 0, have.buckets - 1 do
+  for bucket = 0, buckets - 1 do
     places[#places + 1] = 'pending:' .. bucket
     places[#places + 1] = 'blocks:' .. bucket
   end
@@ -197,7 +199,7 @@ local deadline_ms = tonumber(given.deadline_ms or have.deadline_ms)
 if have.refresh == 'never' and deadline_ms ~= 0 then
   return refuse('ARGS', 'deadline_ms must be 0 with refresh never')
 elseif have.refresh == 'update'
-  and deadline_ms < have.buckets * (given.tick_ms or have.tick_ms) then
+  and deadline_ms < buckets * (given.tick_ms or have.tick_ms) then
   return refuse('ARGS', 'deadline_ms must be at least buckets * tick_ms with refresh update')
 end
 local values, changed = {}, 0

@@ -41,13 +41,17 @@ if not count or count > 1000 then return refuse('ARGS', 'count must be 1 to 1000
 local conf = call('HMGET', meta, 'schema', 'shards', 'buckets', 'current', 'ticks')
 -- part: schema
 -- part: escape
-local buckets, current = tonumber(conf[3]), tonumber(conf[4])
+local shards = find(conf[2] or '', '^[1-9]%d?%d?%d?$') and tonumber(conf[2])
+if not shards then return refuse('SCHEMA', meta .. ' has been tampered with: shards') end
+local conf_buckets, conf_current = conf[3], conf[4]
+-- part: ring
 
 -- A bucket's age grows with each tick, and its key is reused. Only the number of the tick that
 -- began the bucket identifies it for its whole life. The number of buckets is added, so that the
 -- result is never negative. An expiring bucket has another key but is the same hash table, so a
 -- cursor stays valid.
-local newest = tonumber(conf[5] or 0) + buckets
+local ticks = #(conf[5] or '') <= 15 and find(conf[5] or '', '^%d+$') and tonumber(conf[5]) or 0
+local newest = ticks + buckets
 local age = newest - ARGV[2]
 if age < 0 or age > buckets then age, cursor = buckets, '0' end
 local key
@@ -84,4 +88,4 @@ for from = 1, count, STEP do
   if cursor == '0' or looked >= count or bytes >= MAX_BYTES then break end
 end
 -- part: clock
-return { now, tonumber(conf[2]), newest - age, age, cursor, looked, page }
+return { now, shards, newest - age, age, cursor, looked, page }

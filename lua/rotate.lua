@@ -24,7 +24,13 @@ end
 local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
   'lanes_cursor', 'ticks')
 -- part: schema
-local buckets, tick_ms, ticked_ms = tonumber(conf[2]), tonumber(conf[4]), tonumber(conf[5])
+local conf_buckets, conf_current, tick_ms = conf[2], conf[3], tonumber(conf[4])
+-- part: ring
+if not tick_ms or not (tick_ms >= 1 and tick_ms <= 1e12) then
+  return refuse('SCHEMA', meta .. ' has been tampered with: tick_ms')
+end
+-- A time that no script writes is corrected like one after which the clock went back.
+local ticked_ms = string.match(conf[5] or '', '^%d+$') and tonumber(conf[5]) or math.huge
 -- part: clock
 local expiring, blocks_expiring = shard .. ':expiring', shard .. ':blocks_expiring'
 local left = call('HLEN', expiring) + call('HLEN', blocks_expiring)
@@ -52,7 +58,9 @@ end
 -- A task without verdicts is forgotten QUIET_TICKS after its last use. By then all buckets of that
 -- time have expired, and with them all its trees. An older client does not record the use: its
 -- tasks count as used now. If a task that has a tree is forgotten, its next verdict restores it.
-local ticks, tasks, used, changed, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
+local ticks = #(conf[7] or '') <= 15 and string.match(conf[7] or '', '^%d+$')
+ticks = ticks and tonumber(ticks) or 0
+local tasks, used, changed, forgotten = {}, {}, {}, {}
 local unfinished = {}
 local fields, names = call('HGETALL', meta), 0
 for i = 1, #fields, 2 do
@@ -83,16 +91,17 @@ for task, backlog in pairs(tasks) do
     changed[#changed + 1], changed[#changed + 2] = 'used:' .. task, string.format('%.0f', ticks)
   end
 end
-local oldest = (tonumber(conf[3]) + 1) % buckets
+local oldest = (current + 1) % buckets
 local pending, blocks = shard .. ':pending:' .. oldest, shard .. ':blocks:' .. oldest
 local records, block_count = call('HLEN', pending), call('HLEN', blocks)
-local slots = tonumber(call('HGET', meta, 'slots:' .. oldest) or 0)
+local slots = tonumber(call('HGET', meta, 'slots:' .. oldest) or 0) or 0
 -- Late rows of a tree that failed are in the bucket of that time, or in the next one.
-local failing, left = unfinished[tostring(oldest)] or 0, unfinished.left or 0
-if failing > 0 or left > 0 then
-  left = failing + math.min(left, unfinished.failing or 0)
-  for name, count in pairs({ left = left, failing = failing }) do
-    changed[#changed + 1], changed[#changed + 2] = 'unfinished:' .. name, string.format('%.0f', count)
+local failing, rest = unfinished[tostring(oldest)] or 0, unfinished.left or 0
+if failing > 0 or rest > 0 then
+  rest = failing + math.min(rest, unfinished.failing or 0)
+  for name, count in pairs({ left = rest, failing = failing }) do
+    local at = #changed
+    changed[at + 1], changed[at + 2] = 'unfinished:' .. name, string.format('%.0f', count)
   end
 end
 

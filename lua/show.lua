@@ -27,7 +27,8 @@ if high >= 2 ^ 31 or (in_block and slot == 4095) or (high == 0 and low == 0) the
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current')
 -- part: schema
-local buckets, current = tonumber(conf[4]), tonumber(conf[5])
+local conf_buckets, conf_current = conf[4], conf[5]
+-- part: ring
 local field, kind, expiring = anchor, ':pending:', ':expiring'
 if in_block then
   -- The number of the block, 50 bits in 8 bytes.

@@ -25,6 +25,7 @@ from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
 from acker_redis.flows import names as namespace_list
 from acker_redis.sync.connection import Connection
+from acker_redis.transport.bounded import bound
 from acker_redis.transport.connect import connect
 from acker_redis.transport.readers import waiting_readers
 
@@ -71,7 +72,7 @@ def examine(
         retry_for = float(getattr(target, "retry_for", 10.0))
     ours = isinstance(target, str) or hasattr(target, "connect")
     try:
-        client = connect(target, 5.0) if isinstance(target, str) else target
+        client: Any = bound(connect(target, 5.0)) if isinstance(target, str) else target
         client = client.connect() if hasattr(client, "connect") else client
     except (RedisUnavailableError, RedisRefusedError) as failed:
         yield _unreachable(str(failed))

@@ -380,7 +380,7 @@ class Browses(Known):
                     raise
                 # The namespace has fewer shards now. Removed shards were empty before.
                 return Listed(0, shards, at.bucket, 0, 0, 0, ())
-            return commands.parse_list(reply)
+            return commands.parse_list(reply, keys)
 
         return look
 

@@ -39,7 +39,8 @@ from typing import Any
 from acker_redis.errors import ConfigError, NamespaceNotFoundError, SchemaError
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.steps import Ask, AskAll, Flow, Tell
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys, check_name
+from acker_redis.protocol.stored import MAX_COUNT
 from acker_redis.trees.group import MAX_NAMED, GroupBlock, GroupResult
 from acker_redis.trees.pending import Record, Verdict
 
@@ -51,6 +52,9 @@ MAX_WHY = 200
 """Characters of a reason that are kept."""
 NO_MEMBER = "\0"
 """The field of an empty group that was reported."""
+MAX_STATE = 1000
+"""Bytes of a group in the index, at most."""
+STATES = ("open", "sealed", "reported")
 KEPT = 7 * 86_400
 """Seconds for which the members of a reported group are kept."""
 TWICE = "conflict: its source id is also in group %s"
@@ -443,6 +447,16 @@ def _pages(ids: Iterable[str]) -> Iterator[list[str]]:
 def _parse(key: bytes, value: bytes) -> GroupState:
     try:
         source, _, name = key.decode().partition(":")
-        return GroupState(source, name, **json.loads(value))
-    except (ValueError, TypeError) as error:
-        raise SchemaError(f"the group {key!r} has been tampered with: {error}") from error
+        check_name("source", source), check_name("group", name)
+        found = GroupState(source, name, **json.loads(value[:MAX_STATE]))
+    except (ValueError, TypeError, RecursionError) as error:
+        why = f"tampered with: {error!s:.80}"
+        raise SchemaError(f"the group {key[:140]!r} has been {why}") from error
+    counts = (found.records, found.acked, found.failed)
+    if (
+        found.state not in STATES
+        or type(found.seal) is not str
+        or not all(type(each) is int and 0 <= each <= MAX_COUNT for each in counts)
+    ):
+        raise SchemaError(f"the group {key!r} has been tampered with")
+    return found

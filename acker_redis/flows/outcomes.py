@@ -6,6 +6,7 @@ from acker_redis.flows.steps import AskAll, Flow, Run, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.outcome import Entry, parse_entry
+from acker_redis.protocol.stored import shards_of
 
 
 class OutcomeFlows:
@@ -38,10 +39,11 @@ class OutcomeFlows:
                 ("XRANGE", k.outcomes(self.source), begin.get(k.shard, "-"), "+", "COUNT", count)
                 for k in keys
             ]
-            shards, *replies = yield AskAll((("HGET", keys[0].meta, "shards"), *reads))
-            if shards is None or int(shards) == len(keys):
+            stored, *replies = yield AskAll((("HGET", keys[0].meta, "shards"), *reads))
+            shards = len(keys) if stored is None else shards_of(stored, keys[0].meta)
+            if shards == len(keys):
                 break
-            self._shards = {n: ShardKeys(keys[0].namespace, n) for n in range(int(shards))}
+            self._shards = {n: ShardKeys(keys[0].namespace, n) for n in range(shards)}
         return [
             parse_entry(k.shard, id_, fields, self._edges)
             for k, found in zip(keys, replies, strict=True)

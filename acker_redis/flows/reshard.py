@@ -93,7 +93,6 @@ from acker_redis.protocol.secret import Secret
 
 LONGEST_PAUSE = 0.25
 """Longest pause between two looks at the shards, in seconds; plus one millisecond per shard."""
-MAX_SHARDS = 1024
 SPARE_SECONDS = 60.0
 """Seconds that sources have to take their verdicts after the last tree has expired."""
 

@@ -18,6 +18,7 @@ from acker_redis.protocol.commands import Call, ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.reshard import Reshard
+from acker_redis.protocol.stored import MAX_SHARDS
 
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64
@@ -27,7 +28,6 @@ LANES = 500
 """Durable lanes per call."""
 REPLICA_MS = 300
 """Milliseconds to wait until a replica has the writes to shard 0."""
-MAX_SHARDS = 1024
 MAX_LANES = 100_000
 """Durable lanes that a shard holds."""
 

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker_redis.errors import ConfigError
 from acker_redis.sync.client import Acker
+from acker_redis.transport.bounded import bound
 from acker_redis.transport.connect import connect, connect_async
 from acker_redis.transport.urls import NOT_SHOWN, RedisUrl, shown
 
@@ -95,12 +96,15 @@ class Settings(BaseSettings):
         return f"{scheme}://{login}@{rest.rpartition('@')[2]}"
 
     def connect(self) -> Any:
-        """Return a client of redis-py that does not retry by itself; see :func:`connect`."""
-        return connect(self._target(), self.timeout)
+        """Return a client of redis-py that does not retry by itself; see :func:`connect`.
+
+        A reply of more than 32 MB is a SchemaError: see :mod:`acker_redis.transport.bounded`.
+        """
+        return bound(connect(self._target(), self.timeout))
 
     def connect_async(self) -> Any:
         """Return an asyncio client; see :meth:`connect`."""
-        return connect_async(self._target(), self.timeout)
+        return bound(connect_async(self._target(), self.timeout))
 
     def acker(self, namespace: str, client: Any = None) -> Acker:
         """Return the client of a namespace, with its own connections unless ``client`` is given."""

@@ -10,11 +10,19 @@ from typing import Any, Literal
 from acker_redis import errors
 from acker_redis.protocol.blocks import BlockPart
 from acker_redis.protocol.config import SCHEMA, AckerConfig
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Columns
 from acker_redis.protocol.secret import Secret
+from acker_redis.protocol.stored import (
+    MAX_COUNT,
+    MAX_FIELDS,
+    MAX_MS,
+    count,
+    counted,
+    shards_of,
+)
 
 MAX_TAKE = 64
 """Maximum ids of stream entries per call of ``take``."""
@@ -281,11 +289,12 @@ def list_page(
     return Call("list", keys.both, (kind, bucket, cursor, count, text, task, *match))
 
 
-def parse_list(reply: Sequence[Any]) -> Listed:
-    """Parse the reply of ``list``."""
+def parse_list(reply: Sequence[Any], keys: ShardKeys) -> Listed:
+    """Parse the reply of ``list``; raise SchemaError for a number that no script writes."""
     now, shards, bucket, age, cursor, looked, page = reply
     pairs = tuple(zip(page[::2], page[1::2], strict=True))
-    return Listed(int(now), int(shards), int(bucket), int(age), int(cursor), int(looked), pairs)
+    shards = shards_of(shards, keys.meta)
+    return Listed(int(now), shards, int(bucket), int(age), int(cursor), int(looked), pairs)
 
 
 def drop(keys: ShardKeys, blocks: int, last: bool, reshard: Reshard | None = None) -> Call:
@@ -309,19 +318,32 @@ def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
     """Parse the reply of ``status``; raise SchemaError for a value that no script writes."""
     try:
         return _parse_status(reply, keys)
-    except (KeyError, ValueError, ZeroDivisionError):
-        raise errors.SchemaError(f"{keys.meta} has been tampered with") from None
+    except (KeyError, ValueError) as error:
+        why = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        raise errors.SchemaError(f"{keys.meta} has been tampered with: {why:.160}") from None
 
 
 def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
     now, pending, expiring, fences, durable, flat = reply
+    if len(flat) > 2 * MAX_FIELDS:
+        raise ValueError(f"it has {len(flat) // 2} fields, more than {MAX_FIELDS}")
     text = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
     meta = dict(zip(text[::2], text[1::2], strict=True))
-    current, count = int(meta["current"]), len(pending)
-    newest_first = [(current - age) % count for age in range(count)]
-    in_blocks = tuple(int(meta.get(f"slots:{bucket}", 0)) for bucket in newest_first)
-    loose = (int(pending[bucket]) for bucket in newest_first)
     config = AckerConfig.from_wire(meta)
+    buckets = config.buckets
+    if meta["shard"] != str(keys.shard):
+        raise ValueError(f"shard is {meta['shard'][:40]!r}")
+    if not _SALT.fullmatch(meta["salt"]):
+        raise ValueError("its salt is not 32 hex digits")
+    current = _count(meta, "current", buckets - 1)
+    newest_first = [(current - age) % buckets for age in range(buckets)]
+    in_blocks = tuple(_count(meta, f"slots:{bucket}", missing="0") for bucket in newest_first)
+    loose = (int(pending[bucket]) for bucket in newest_first)
+    backlog = {k[8:]: _count(meta, k) for k in meta if k.startswith("backlog:")}
+    for name in _SCRIPTS_ONLY:  # a script would stop at another value
+        _count(meta, name, missing="0")
+    for name in backlog:
+        check_name("source", name)
     return ShardStatus(
         shard=keys.shard,
         config=config,
@@ -330,34 +352,46 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         in_blocks=in_blocks,
         expiring=int(expiring),
         fences=sum(map(int, fences)) + int(durable),
-        ticked_ms=int(meta["ticked_ms"]),
-        counters={name: int(meta[name]) for name in COUNTERS},
-        backlog={k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
+        ticked_ms=_count(meta, "ticked_ms", MAX_MS),
+        counters={name: _count(meta, name) for name in COUNTERS},
+        backlog=backlog,
         reshard=Reshard.from_wire(meta.get("reshard", "")),
-        late_ms=int(meta.get("late_ms", 0)),
-        ticks=int(meta.get("ticks", 0)),
+        late_ms=_count(meta, "late_ms", MAX_MS, missing="0"),
+        ticks=_count(meta, "ticks", missing="0"),
         latency=Latency.from_meta(meta),
         odd=_odd(meta, config.edges),
-        slow=sum(_statistics(meta, "slow").values()),
-        after_failure=sum(_statistics(meta, "after_failure").values()),
+        slow=counted(meta.get("slow", "")),
+        after_failure=counted(meta.get("after_failure", "")),
         ended=_statistics(meta, "ended:"),
         good=_statistics(meta, "good:"),
         salt=Secret(meta["salt"]),
     )
 
 
+def _count(
+    meta: Mapping[str, str], field: str, high: int = MAX_COUNT, missing: str | None = None
+) -> int:
+    text = meta[field] if missing is None else meta.get(field, missing)
+    try:
+        return count(text, 0, high)
+    except ValueError as error:
+        raise ValueError(f"{field[:72]} is {error}") from None
+
+
 def _statistics(meta: Mapping[str, str], prefix: str) -> dict[str, int]:
-    """Return counters by the rest of their name. The scripts count any other text as 0."""
+    """Return counters by the rest of their name, which is a source."""
     found = {k[len(prefix) :]: v for k, v in meta.items() if k.startswith(prefix)}
-    return {name: int(value) if value.isdecimal() else 0 for name, value in found.items()}
+    return {check_name("source", name): counted(value) for name, value in found.items()}
 
 
 def _odd(meta: Mapping[str, str], edges: Sequence[str]) -> dict[str, int]:
     names = {str(number): name for number, name in enumerate(edges)} | {"none": ""}
-    counts = {name: int(meta.get(f"odd:{key}", 0)) for key, name in names.items()}
+    counts = {name: _count(meta, f"odd:{key}", missing="0") for key, name in names.items()}
     return {name: count for name, count in counts.items() if count}
 
 
+_SCRIPTS_ONLY = ("slots", "tasks", "cursor", "blocks_cursor", "lanes_cursor")
+_SALT = re.compile(r"[0-9a-f]{32}")
 _ERROR = re.compile(r"ACKER ([A-Z]+) (.*)", re.DOTALL)
 
 
@@ -368,6 +402,8 @@ def parse_error(message: str) -> errors.AckerError | None:
         return None
     code, words = match.groups()
     kind, advice = _KINDS.get(code, (errors.AckerError, ""))
+    if code == "SCHEMA" and "supports schema" in words:
+        advice = "; use the version of acker-redis that wrote it"
     return kind(f"{words}{advice}")
 
 
@@ -377,7 +413,7 @@ _KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
         errors.NamespaceNotFoundError,
         "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
     ),
-    "SCHEMA": (errors.SchemaError, "; use the version of acker-redis that wrote it"),
+    "SCHEMA": (errors.SchemaError, ""),
     "SHARD": (
         errors.WrongShardError,
         "; the namespace was resharded, or dropped and created again: open it again",

@@ -1,11 +1,13 @@
 """Configuration of a namespace. It is stored in Redis, where all producers read it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from acker_redis.errors import ConfigError
+from acker_redis.protocol.stored import MAX_SHARDS, count
 
 SCHEMA = 2
 """Version of the key layout in Redis that this package and its scripts support."""
@@ -37,9 +39,15 @@ CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms", "slo_tar
 """Settings that ``configure.lua`` changes in a namespace in use."""
 OPTIONAL = MappingProxyType({"slo_target": "99", "slo_ms": "0"})
 """Settings that a shard has only once they were changed, and what their absence means."""
+STORED = (*CREATED, *OPTIONAL)
+"""The fields of ``meta`` that hold the configuration."""
+_NUMBERS = (
+    "shards", "buckets", "tick_ms", "high_water", "deadline_ms", "outcomes_limit", "slo_ms",
+)  # fmt: skip
 
 _LIMIT = 10**12
 _EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TARGET = re.compile(r"[5-9][0-9](?:\.[0-9]{0,2}[1-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class AckerConfig:
 
     def validate(self) -> None:
         """Raise ConfigError if a field is out of range; the message names the valid values."""
-        _whole("shards", self.shards, 1, 1024)
+        _whole("shards", self.shards, 1, MAX_SHARDS)
         if self.shards & (self.shards - 1):
             raise ConfigError(f"shards is a power of two (1, 2, 4, .. 1024), not {self.shards}")
         _whole("buckets", self.buckets, 2, 16)
@@ -152,15 +160,15 @@ class AckerConfig:
     def _check_edges(self) -> None:
         if not isinstance(self.edges, tuple) or not all(isinstance(e, str) for e in self.edges):
             raise ConfigError(f"edges is a list or tuple of names, not {self.edges!r}")
-        if len(self.edges) > MAX_EDGES or len(set(self.edges)) != len(self.edges):
-            raise ConfigError(
-                f"edges is up to {MAX_EDGES} different names, not {', '.join(self.edges)}"
-            )
         for edge in self.edges:
             if not _EDGE.fullmatch(edge):
                 raise ConfigError(
                     f"an edge is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {edge!r}"
                 )
+        if len(self.edges) > MAX_EDGES or len(set(self.edges)) != len(self.edges):
+            raise ConfigError(
+                f"edges is up to {MAX_EDGES} different names, not {', '.join(self.edges)}"
+            )
 
     def _check_slo(self) -> None:
         target = self.slo_target
@@ -229,20 +237,35 @@ class AckerConfig:
         return {name: wire(name, getattr(self, name)) for name in names}
 
     @classmethod
-    def from_wire(cls, meta: dict[str, str]) -> "AckerConfig":
-        """Return the configuration that the fields of a shard's ``meta`` describe."""
+    def from_wire(cls, meta: Mapping[str, str]) -> Self:
+        """Return the configuration that the fields of a shard's ``meta`` describe.
+
+        This is the only reader of a stored configuration: every program trusts its result.
+
+        Raises:
+            ValueError: A value is missing, or is none that ``create.lua`` or ``configure.lua``
+                writes; a ConfigError names its range.
+
+        Examples:
+            >>> config = AckerConfig(shards=2)
+            >>> AckerConfig.from_wire(dict(zip(CREATED, config.to_wire()))) == config
+            True
+
+        """
+        if missing := [name for name in CREATED if name not in meta]:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        have = dict(OPTIONAL) | {name: meta[name] for name in STORED if name in meta}
+        for name, words in (("refresh", ("never", "update")), ("publish", ("yes", "no"))):
+            if have[name] not in words:
+                raise ValueError(f"{name} is {' or '.join(words)}, not {have[name][:40]!r}")
+        if not _TARGET.fullmatch(have["slo_target"]):
+            raise ValueError(f"slo_target is no percentage: {have['slo_target'][:40]!r}")
         return cls(
-            shards=int(meta["shards"]),
-            buckets=int(meta["buckets"]),
-            tick_ms=int(meta["tick_ms"]),
-            high_water=int(meta["high_water"]),
-            refresh="update" if meta["refresh"] == "update" else "never",
-            deadline_ms=int(meta["deadline_ms"]),
-            outcomes_limit=int(meta["outcomes_limit"]),
-            publish=meta["publish"] == "yes",
-            edges=tuple(meta["edges"].split(",")) if meta["edges"] else (),
-            slo_target=float(meta.get("slo_target", OPTIONAL["slo_target"])),
-            slo_ms=int(meta.get("slo_ms", OPTIONAL["slo_ms"])),
+            refresh="update" if have["refresh"] == "update" else "never",
+            publish=have["publish"] == "yes",
+            edges=tuple(have["edges"].split(",")) if have["edges"] else (),
+            slo_target=float(have["slo_target"]),
+            **{name: _stored(name, have[name]) for name in _NUMBERS},
         )
 
 
@@ -259,6 +282,13 @@ def _wire(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _stored(name: str, text: str) -> int:
+    try:
+        return count(text, 0, _LIMIT)
+    except ValueError as error:
+        raise ValueError(f"{name} is {error}") from None
 
 
 def _whole(name: str, value: int, low: int, high: int) -> None:

@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Literal
 
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.status import Status
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -36,6 +37,8 @@ MINUTES, HOURS = 1440, 720
 MAX_SOURCES = 16
 """Maximum number of sources in the point of an hour."""
 _VERSION = 1
+_MAX_BYTES = 2048
+"""Maximum length of a point."""
 
 Unit = Literal["m", "h"]
 ENDINGS = ("acked", "failed", "expired", "overflow", "conflict")
@@ -185,14 +188,16 @@ def names_of(unit: Unit, number: int, now_ms: int) -> list[str]:
     return [name_of(unit, now_ms - age * length) for age in reversed(range(number))]
 
 
-@lru_cache(maxsize=4096)
 def parse(value: bytes) -> Point | None:
-    """Return the point of a field; None for one of another version, or a damaged one.
-
-    Points do not change, so the service parses those of a page once.
-    """
-    if len(value) < 11 or value[0] != _VERSION:
+    """Return the point of a field; None for one of another version, or a damaged one."""
+    if not 11 <= len(value) <= _MAX_BYTES or value[0] != _VERSION:
         return None
+    return _cached(value)
+
+
+@lru_cache(maxsize=4096)
+def _cached(value: bytes) -> Point | None:
+    """Points do not change, so the service parses those of a page once."""
     try:
         return _parse(value)
     except (IndexError, ValueError):
@@ -205,10 +210,12 @@ def _parse(value: bytes) -> Point:
     if at < len(value):
         (shards, tick_ms, mark, limit, deadline_ms, target, slo_ms), at = _varints(value, at, 7)
         settings = Settings(shards, tick_ms, mark, limit, deadline_ms, target / 1000, slo_ms)
+        if not (shards and tick_ms and mark and limit and 50 <= settings.slo_target < 100):
+            raise ValueError("no namespace has these settings")
         more, at = bool(value[at]), at + 1
     while at < len(value):
         end = at + 1 + value[at]
-        name = value[at + 1 : end].decode()
+        name = check_name("source", value[at + 1 : end].decode())
         (ended, good), at = _varints(value, end, 2)
         sources[name] = (ended, good)
     counters = dict(zip(_NUMBERS, numbers, strict=True))
@@ -253,6 +260,8 @@ def _varints(value: bytes, at: int, count: int) -> tuple[list[int], int]:
         while (byte := value[at]) > 127:
             number |= (byte & 127) << shift
             shift, at = shift + 7, at + 1
+            if shift > 56:
+                raise ValueError("the number has more than 63 bits")
         numbers.append(number | byte << shift)
         at += 1
     return numbers, at

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from acker_redis.protocol.stored import counted
+
 DIGITS = 32
 """Maximum binary digits of an age: 2^31 ms (24 days) or longer counts as 2^31 - 1 ms."""
 
@@ -34,8 +36,8 @@ class Latency:
         An invalid count (tampered with) is read as 0, so that it does not prevent reading the
         state.
         """
-        counts = [_count(meta.get(f"latency:{digits}", "")) for digits in range(DIGITS)]
-        return cls(_cut(counts), _count(meta.get("latency_ms", "")))
+        counts = [counted(meta.get(f"latency:{digits}", "")) for digits in range(DIGITS)]
+        return cls(_cut(counts), counted(meta.get("latency_ms", "")))
 
     @classmethod
     def total(cls, parts: Iterable["Latency"]) -> "Latency":
@@ -78,10 +80,6 @@ class Latency:
                 return lower + (upper - lower) * max(0.0, rank - below) / count
             below += count
         return math.nan
-
-
-def _count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0
 
 
 def _cut(counts: list[int]) -> tuple[int, ...]:

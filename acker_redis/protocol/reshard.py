@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from acker_redis.errors import SchemaError
+from acker_redis.protocol.stored import shards_of
 
 Phase = Literal["closed", "switch", "cancel"]
 
@@ -46,8 +47,9 @@ class Reshard:
             return None
         match = _WIRE.fullmatch(text)
         if match is None:
-            raise SchemaError(f"the field reshard has been tampered with: {text!r}")
+            raise SchemaError(f"the field reshard has been tampered with: {text[:40]!r}")
         phase: Phase = (
             "switch" if match[3] == "switch" else "cancel" if match[3] == "cancel" else "closed"
         )
-        return cls(int(match[1]), int(match[2]), phase)
+        where = "the field reshard"
+        return cls(shards_of(match[1], where), shards_of(match[2], where), phase)

@@ -15,7 +15,7 @@ from acker_redis.errors import AckerError, NamespaceNotFoundError, SchemaError
 from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
 from acker_redis.flows.names import among, names
 from acker_redis.logs import Event
-from acker_redis.protocol.config import SCHEMA
+from acker_redis.protocol.config import SCHEMA, STORED, AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.connection import Connection
 
@@ -48,10 +48,21 @@ class Home:
     name: str
 
     def shards(self) -> list[ShardKeys]:
-        """Read the namespace's shards from Redis; raise NamespaceNotFoundError or SchemaError."""
+        """Read the namespace's shards from Redis.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+            SchemaError: Another version has written it, or its configuration is none.
+
+        """
         meta = ShardKeys(self.name, 0).meta
-        schema, shards = self.connection.command("HMGET", meta, "schema", "shards")
-        if schema is None or shards is None:
+        schema, *values = self.connection.command("HMGET", meta, "schema", *STORED)
+        if schema is None:
+            if any(value is not None for value in values):
+                raise SchemaError(
+                    f"{meta} has no schema, so something else has written it; "
+                    f"acker-redis doctor {self.name} says what to do"
+                )
             there = ""
             with suppress(AckerError):  # the user may not list them
                 there = "; " + among(self.connection.drive(names()), self.name)
@@ -61,10 +72,19 @@ class Home:
             )
         if schema != b"%d" % SCHEMA:
             raise SchemaError(
-                f"namespace {self.name} has schema {schema.decode(errors='replace')}, this program "
-                f"knows {SCHEMA}; use the version of acker-redis that wrote it"
+                f"namespace {self.name} has schema {schema[:40].decode(errors='replace')}, this "
+                f"program knows {SCHEMA}; use the version of acker-redis that wrote it"
             )
-        return [ShardKeys(self.name, shard) for shard in range(int(shards))]
+        try:
+            found = {
+                name: value.decode()
+                for name, value in zip(STORED, values, strict=True)
+                if value is not None
+            }
+            config = AckerConfig.from_wire(found)
+        except ValueError as error:
+            raise SchemaError(f"{meta} has been tampered with: {error!s:.160}") from None
+        return [ShardKeys(self.name, shard) for shard in range(config.shards)]
 
 
 class ShardJob:

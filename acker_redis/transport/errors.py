@@ -9,10 +9,16 @@ from typing import Any
 
 import redis
 
-from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.errors import (
+    AckerError,
+    RedisRefusedError,
+    RedisUnavailableError,
+    SchemaError,
+)
 from acker_redis.protocol.codes import CODES, Treatment, treatment_of
 from acker_redis.protocol.commands import parse_error
 from acker_redis.protocol.scripts import Script
+from acker_redis.transport.bounded import ReplyTooLargeError
 from acker_redis.transport.words import plain_words
 
 _PASSES = (
@@ -161,6 +167,8 @@ def translate(
     ``options`` are the client's options, so that a TLS error can name the file. An error inside
     ``script`` names the file and the line.
     """
+    if isinstance(error, ReplyTooLargeError):
+        return SchemaError(str(error))
     away = redis.exceptions.ConnectionError | redis.exceptions.RedisClusterException
     if isinstance(error, away) and (trouble := tls_trouble(error, options)):
         return RedisUnavailableError(f"Redis cannot be reached by TLS: {trouble}")

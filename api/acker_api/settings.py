@@ -104,7 +104,7 @@ class ApiSettings(BaseSettings):
     )
     ready_rotation: bool = Field(
         default=True,
-        description="/readyz fails while a tick of a namespace is overdue; false: it does not",
+        description="/readyz fails while a tick is overdue in every namespace; false: it does not",
     )
     ready_canary: bool = Field(
         default=True,

@@ -523,7 +523,8 @@ static int read_config(acker_client *client, acker_error *error) {
                 number(reply->element[5], "shards", 1 << 20, &shards) &&
                 number(reply->element[5], "buckets", 1 << 20, &buckets) &&
                 number(reply->element[5], "tick_ms", FOREVER / MS / 16, &tick) && shards > 0 &&
-                shards <= 1024 && !(shards & (shards - 1)) && buckets > 0 && buckets <= 16 &&
+                shards <= 1024 && !(shards & (shards - 1)) && buckets > 1 && buckets <= 16 &&
+                tick > 0 &&
                 !acker_read_edges(text(reply->element[5], "edges"), &edges);
     if (good) {
         acker_text salt = text(reply->element[5], "salt");
@@ -535,7 +536,7 @@ static int read_config(acker_client *client, acker_error *error) {
         client->fence = (buckets - 1) * tick * MS;
         client->known = true;
     } else {
-        acker_say(error, "REDIS", "the reply of status cannot be parsed");
+        acker_say(error, "SCHEMA", "the configuration in Redis is one that no script writes");
     }
     freeReplyObject(reply);
     return good ? 0 : -1;

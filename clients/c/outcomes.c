@@ -272,12 +272,13 @@ acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entr
             done = read_shard(client, all, shard, entries, error);
         }
         /* A deleted stream reads like an empty one: check that the number of shards is the same. */
-        char meta[120];
+        char meta[120], same[16];
+        snprintf(same, sizeof same, "%u", shards);
         acker_prefix(client, 0, meta);
         strcat(meta, ":meta");
         acker_text words[3] = {acker_str("HGET"), acker_str(meta), acker_str("shards")};
         redisReply *now = done ? NULL : acker_command(client, 0, 3, words, error);
-        bool others = now && now->type == REDIS_REPLY_STRING && (unsigned)atoi(now->str) != shards;
+        bool others = now && now->type == REDIS_REPLY_STRING && strcmp(now->str, same);
         if (now) freeReplyObject(now);
         if (now && !(others && !fresh)) {
             all->seen.count = all->size;

@@ -455,6 +455,19 @@ func unreadable(script string) error {
 	return &Error{Code: CodeRedis, Words: "the reply of " + script + " cannot be parsed"}
 }
 
+func badConfig() error {
+	return &Error{Code: "SCHEMA", Words: "the configuration in Redis is one that no script writes"}
+}
+
+// shardsOf returns a number of shards that Redis holds: a power of two up to 1024.
+func shardsOf(text string) (int, error) {
+	shards, err := strconv.Atoi(text)
+	if err != nil || shards < 1 || shards > 1024 || shards&(shards-1) != 0 {
+		return 0, badConfig()
+	}
+	return shards, nil
+}
+
 func (c *Client) prefix(shard int) string {
 	return "acker:{" + c.namespace + ":" + strconv.Itoa(shard) + "}"
 }
@@ -541,14 +554,17 @@ func (c *Client) read() (*config, error) {
 	if err != nil {
 		return nil, unreadable("status")
 	}
-	shards, bad1 := strconv.Atoi(meta["shards"])
-	buckets, bad2 := strconv.Atoi(meta["buckets"])
-	tick, bad3 := strconv.ParseInt(meta["tick_ms"], 10, 64)
-	high, bad4 := strconv.ParseInt(meta["high_water"], 10, 64)
+	shards, err := shardsOf(meta["shards"])
+	if err != nil {
+		return nil, err
+	}
+	buckets, bad1 := strconv.Atoi(meta["buckets"])
+	tick, bad2 := strconv.ParseInt(meta["tick_ms"], 10, 64)
+	high, bad3 := strconv.ParseInt(meta["high_water"], 10, 64)
 	salt := meta["salt"]
-	if bad1 != nil || bad2 != nil || bad3 != nil || bad4 != nil || shards < 1 || shards&(shards-1) != 0 ||
+	if bad1 != nil || bad2 != nil || bad3 != nil || buckets < 2 || buckets > 16 || tick < 1 || tick > 1e12 ||
 		len(salt) != 32 {
-		return nil, unreadable("status")
+		return nil, badConfig()
 	}
 	ids := &idMaker{salt: &salt, unlisted: c.unlisted}
 	if meta["edges"] != "" {

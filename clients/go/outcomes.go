@@ -101,11 +101,15 @@ func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
 	// A deleted stream reads like an empty one, so check that the number of shards is still the same.
 	shards := 0
 	err = c.runUntil(ctx, c.deadline(), func() (err error) {
-		shards, err = redis.Int(c.redis.Do(c.prefix(0), "HGET", c.prefix(0)+":meta", "shards"))
+		stored, err := redis.String(c.redis.Do(c.prefix(0), "HGET", c.prefix(0)+":meta", "shards"))
 		if err == redis.ErrNil {
-			shards, err = config.shards, nil // the namespace was dropped, or is being created
+			shards = config.shards // the namespace was dropped, or is being created
+			return nil
+		} else if err != nil {
+			return translate(err)
 		}
-		return translate(err)
+		shards, err = shardsOf(stored)
+		return err
 	})
 	if err == nil && shards != config.shards {
 		c.forget()

@@ -215,10 +215,11 @@ export class Acker {
       const meta = `${this.#prefix(0)}:meta`;
       const [now, ...replies] = await Promise.all([this.#connection.command(meta, 'HGET', meta, 'shards'), ...reads]);
       // A deleted stream reads like an empty one, so check that the number of shards is still the same.
-      if (now === null || Number(now) === shards) {
+      const current = now === null ? shards : this.#shardsOf(now);
+      if (current === shards) {
         return replies.flatMap((entries, shard) => entries.map((entry) => parseEntry(shard, entry, this.#ids)));
       }
-      shards = Number(now);
+      shards = current;
     }
   }
 
@@ -314,18 +315,30 @@ export class Acker {
     for (let i = 0; i < reply[5].length; i += 2) meta.set(String(reply[5][i]), String(reply[5][i + 1]));
     const edges = (meta.get('edges') ?? '').split(',').filter(Boolean);
     const salt = meta.get('salt') ?? '';
-    if (!/^[0-9a-f]{32}$/.test(salt)) {
-      throw new AckerError('REDIS', `shard 0 of ${this.#namespace} holds no valid salt; create the namespace again`);
-    }
+    const [shards, buckets, tickMs] = ['shards', 'buckets', 'tick_ms'].map((field) => meta.get(field));
+    const isRing = /^([2-9]|1[0-6])$/.test(buckets) && /^[1-9][0-9]{0,12}$/.test(tickMs);
+    if (!isRing || !/^[0-9a-f]{32}$/.test(salt)) throw this.#tampered();
+    const known = this.#shardsOf(shards);
     this.#ids.configure(edges, salt);
     this.#hasIds = true;
     this.#config = {
       edges,
-      shards: Number(meta.get('shards')),
-      fenceMs: (Number(meta.get('buckets')) - 1) * Number(meta.get('tick_ms')),
+      shards: known,
+      fenceMs: (Number(buckets) - 1) * Number(tickMs),
       reshard: Boolean(meta.get('reshard')),
     };
     return this.#config;
+  }
+
+  /** Return a number of shards that Redis holds: a power of two up to 1024. */
+  #shardsOf(text) {
+    const shards = /^[1-9][0-9]{0,3}$/.test(text) ? Number(text) : 0;
+    if (shards < 1 || shards > 1024 || shards & (shards - 1)) throw this.#tampered();
+    return shards;
+  }
+
+  #tampered() {
+    return new AckerError('SCHEMA', `${this.#prefix(0)}:meta has been tampered with`);
   }
 
   /** Add a row to the batch of its anchor's shard. Resolves when the batch is applied. */

@@ -393,6 +393,8 @@ _acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
   printf -v "$1" %s "$_up"
 }
 
+_acker_is_shards='^(1|2|4|8|16|32|64|128|256|512|1024)$'
+
 _acker_configured() { # read the configuration if it is unknown
   [[ -n $_acker_shards ]] || _acker_patiently _acker_config || _acker_fail_now
 }
@@ -416,7 +418,8 @@ _acker_read_config() { # read the configuration from shard 0
     esac
   done
   _acker_reply='' _acker_found=()
-  if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ &&
+  if ! [[ $_acker_shards =~ $_acker_is_shards &&
+    "$_acker_buckets $_acker_tick" =~ ^([2-9]|1[0-6])\ [1-9][0-9]{0,12}$ &&
     $salt =~ ^[0-9a-f]{32}$ && $edges =~ ^($name(,$name){0,7})?$ ]]; then
     _acker_shards='' _acker_fault=SCHEMA _acker_said="acker:{$_acker_ns:0}:meta has been tampered with"
     return 1
@@ -1032,7 +1035,11 @@ acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to CO
   key="acker:{$_acker_ns:0}:meta"
   _acker_patiently _acker_ask "HGET $key shards" || { _acker_fail_now; return; }
   shards=1
-  [[ $_acker_reply =~ ^\"([0-9]{1,4})\"$ ]] && shards=${BASH_REMATCH[1]}
+  if [[ $_acker_reply =~ ^\"(.*)\"$ ]]; then shards=${BASH_REMATCH[1]}; fi
+  if ! [[ $shards =~ $_acker_is_shards ]]; then
+    _acker_error SCHEMA "$key has been tampered with"
+    return
+  fi
   for ((shard = 0; shard < shards; shard++)); do
     key="acker:{$_acker_ns:$shard}:outcomes:$1"
     _acker_patiently _acker_ask "XRANGE $key - + COUNT ${2:-16}" || { _acker_fail_now; return; }

@@ -10,6 +10,7 @@ from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, spread
 from tests.support import tick, total, verdicts
+from tests.transport.test_bounded import check_bounded
 
 SHARDS = 16
 
@@ -65,3 +66,9 @@ def test_a_source_reads_and_takes_from_all_masters(acker: Acker) -> None:
     assert outcomes.take(entries) == 500
     assert outcomes.read() == []
     assert outcomes.take(entries) == 0
+
+
+def test_reply_beyond_the_bound_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_bounded(f"redis+cluster://127.0.0.1:{cluster.nodes[0].server.port}", monkeypatch)

@@ -400,7 +400,12 @@ WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
         "rotator --all skips it",
     ),
     "schema": (_run("HSET", _meta(0), "schema", 9), "namespace", "error", "schema is 9"),
-    "damaged": (_run("HSET", _meta(1), "acked", "x"), "namespace", "error", "shards are damaged: 1"),
+    "damaged": (
+        _run("HSET", _meta(1), "acked", "x"),
+        "namespace",
+        "error",
+        "shards are damaged: 1",
+    ),
     "reshard": (_run("HSET", _meta(0), "reshard", "2:8"), "namespace", "warning", "from 2 to 8"),
     "dropping": (
         _run("RENAME", _meta(1), ShardKeys("orders", 1).dropping),

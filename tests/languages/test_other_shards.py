@@ -2,9 +2,10 @@
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
-from tests.languages.driver import Driver
+from tests.languages.driver import Driver, DriverError
 from tests.support import total, verdicts
 
 
@@ -35,3 +36,34 @@ def test_client_repacks_after_the_namespace_is_created_with_other_shards(
     # A late ack of a tree of the dropped namespace opens no tree that could be acked.
     driver.ask("work", inputs=[gone], emit=[], end="ack", why="", flush=True)
     assert total(acker)["acked"] == 0
+
+
+NO_SHARDS = ("0", "3", "2048", "300000", "1000000000000", "-1", "four", "1e3", "2 ", "9" * 400)
+"""No script writes such a number of shards, and a client must not loop over it."""
+NO_RING = {"buckets": ("1", "17", "1000000000", "x"), "tick_ms": ("0", "-5", "1e3", "9" * 400)}
+"""Nor these, from which a client derives how long it may send a batch again."""
+
+
+def test_configuration_that_no_script_writes_is_refused(
+    driver: Driver, any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
+    right = client.hgetall(meta)
+    driver.connect(any_server.port)
+    said = {}
+    cases = [("shards", value, known) for value in NO_SHARDS for known in (False, True)]
+    cases += [(field, value, False) for field, values in NO_RING.items() for value in values]
+    for field, value, known in cases:
+        client.hset(meta, mapping=right)
+        driver.begin(acker.namespace)
+        if known:
+            driver.ask("read", task="t")
+        client.hset(meta, field, value)
+        request = {} if field == "shards" else {"source_id": "s", "emit": 1}
+        try:
+            answer = driver.ask("track" if request else "read", task="t", **request)
+            said[field, value, known] = str(answer)
+        except DriverError as error:
+            said[field, value, known] = error.code
+    assert {case: code for case, code in said.items() if code != "SCHEMA"} == {}

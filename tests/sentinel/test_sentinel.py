@@ -15,6 +15,7 @@ from acker_redis.transport.connect import connect, connect_async
 from tests.sentinel.load import Load
 from tests.sentinel.servers import SERVICE, Watched
 from tests.support import fences, tick, total
+from tests.transport.test_bounded import check_bounded
 from tests.waiting import LIMIT, wait_until
 
 WAYS: dict[str, Callable[[Watched], None]] = {
@@ -167,3 +168,9 @@ def test_client_leaves_a_server_that_refuses_writes(
             assert not is_open(connection)
         finally:
             at_rest.ask(port, *remedy)
+
+
+def test_reply_beyond_the_bound_is_refused(
+    at_rest: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_bounded(at_rest.url, monkeypatch)

@@ -46,7 +46,7 @@ def ask(
 ) -> Listed:
     keys = ShardKeys(acker.namespace, 0)
     call = commands.list_page(keys, kind, bucket, cursor, count, text, task)
-    return commands.parse_list(acker.connection.run(call))
+    return commands.parse_list(acker.connection.run(call), keys)
 
 
 def walk(

@@ -218,6 +218,38 @@ def test_another_schema(acker: Acker, script: str) -> None:
     assert dump(acker) == before
 
 
+LOOPING: dict[str, tuple[str | bytes, ...]] = {
+    **{name: CALLS[name] for name in ("apply", "apply_blocks", "rotate", "status")},
+    "show": (b"\0" * 7 + b"\1",),
+    "list": ("pending", "0", "0", "10", "", ""),
+    "configure": ("tick_ms", "5"),
+}
+"""Calls of the scripts that loop over the buckets."""
+
+
+@pytest.mark.parametrize("script", LOOPING)
+def test_ring_that_no_script_writes_is_refused_at_once(acker: Acker, script: str) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    right = client.hgetall(keys.meta)
+    for field in ("buckets", "current"):
+        for value in ("1000000000", "-1", "2.5", "nan", "inf", "1e300", "x", "", "17"):
+            client.hset(keys.meta, mapping={**right, field: value})
+            before = dump(acker)
+            with pytest.raises(SchemaError, match="has been tampered with"):
+                acker.connection.run(Call(script, keys.both, LOOPING[script]))
+            assert dump(acker) == before
+
+
+def test_meta_with_too_many_fields_is_refused(acker: Acker) -> None:
+    client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
+    room = 10_000 - client.hlen(meta)
+    client.hset(meta, mapping={f"used:{number}": 1 for number in range(room)})
+    acker.status()
+    client.hset(meta, "used:more", 1)
+    with pytest.raises(SchemaError, match="more than 10000 fields"):
+        acker.status()
+
+
 @pytest.mark.parametrize("script", CALLS)
 @pytest.mark.parametrize("keys", [("a", "b"), ("acker:{x:0}", "acker:{y:0}:meta")])
 def test_wrong_keys(acker: Acker, script: str, keys: tuple[str, str]) -> None:

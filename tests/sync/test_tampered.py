@@ -3,6 +3,7 @@
 import pytest
 
 from acker_redis.errors import SchemaError
+from acker_redis.flows.groups import read_groups
 from acker_redis.flows.names import names
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.client import Acker
@@ -101,3 +102,31 @@ def test_damaged_ack_of_a_block_is_an_error(make_any_acker: MakeAcker, field: st
     }
     with pytest.raises(SchemaError, match="has been tampered with"):
         read(make_any_acker(), {**fields, "verdict": "ack", "reason": "completed"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shop:import", "{"),
+        ("shop:import", "[" * 900),
+        ("shop:import", '{"state": "open", "records": 1e400}'),
+        ("shop:import", '{"state": "open", "records": %s}' % ("9" * 400)),
+        ("shop:import", '{"state": "gone"}'),
+        ("shop:import", '{"state": "open", "name": "x"}'),
+        ("shop:im port", '{"state": "open"}'),
+        ("n" * 2000, '{"state": "open"}'),
+        (b"\xff:import", '{"state": "open"}'),
+    ],
+)
+def test_damaged_group_is_a_schema_error(
+    make_any_acker: MakeAcker, field: str | bytes, value: str
+) -> None:
+    acker = make_any_acker()
+    index = ShardKeys(acker.namespace, 0).groups
+    acker.connection.client.hset(index, "shop:import", '{"state": "sealed", "records": 2}')
+    (group,) = acker.connection.drive(read_groups(acker.flows))
+    assert (group.source, group.name, group.records) == ("shop", "import", 2)
+    acker.connection.client.hset(index, field, value)
+    with pytest.raises(SchemaError, match="tampered with") as refused:
+        acker.connection.drive(read_groups(acker.flows))
+    assert len(str(refused.value)) < 300

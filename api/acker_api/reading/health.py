@@ -1,12 +1,13 @@
-"""Readiness of the service: Redis accepts trees and returns verdicts, and ticks are in time."""
+"""Readiness of the service: Redis accepts trees and returns verdicts, and a rotator runs."""
 
 from dataclasses import dataclass
 
 from acker_api.problems import AGAIN, Problem
 from acker_api.reading.canary import Flight
-from acker_api.reading.reader import Survey
+from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor import health
-from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.transport.errors import code_of
 
 SHOWN = 20
 """Maximum number of namespaces that a problem names."""
@@ -57,7 +58,7 @@ class Readiness:
             )
         count = f"{len(self.wrong)} of {self.namespaces} namespaces"
         detail = (
-            f"{count} cannot be read, or are not rotated in time; is a rotator running? "
+            f"{count} cannot be read, or none is rotated in time; is a rotator running? "
             "acker-redis rotator --all"
         )
         return Problem(
@@ -73,17 +74,26 @@ class Readiness:
 def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
     """Return the readiness by a survey and a canary; without ``rotation``, ignore late ticks.
 
-    A namespace that does not exist is not a problem of the service: during a drop, its name is
-    listed longer than it exists. ``acker_up`` reports it.
+    No single namespace makes the service unready, or a producer that damages its own keys would
+    keep all users from the service. The overview, ``acker_up`` and the alerts name that namespace.
+    A namespace that does not exist is no problem either: during a drop, its name is listed longer
+    than it exists.
     """
     if survey.error:
         return Readiness(len(survey.found), canary, str(survey.error))
-    wrong = []
+    wrong, late = [], []
     for name, seen in survey.found.items():
-        if isinstance(seen, NamespaceNotFoundError):
-            continue
-        if isinstance(seen, AckerError):
+        if isinstance(seen, Seen):
+            late.append((name, health.rotator(seen.status)))
+        elif _is_of_redis(seen):
             wrong.append((name, str(seen)))
-        elif rotation and (finding := health.rotator(seen.status)).level == "error":
-            wrong.append((name, finding.detail))
+    if rotation and late and all(finding.level == "error" for _, finding in late):
+        wrong += [(name, finding.detail) for name, finding in late]
     return Readiness(len(survey.found), canary, wrong=tuple(wrong))
+
+
+def _is_of_redis(error: AckerError) -> bool:
+    """Return whether Redis does not answer or refuses the service; not that keys are damaged."""
+    if isinstance(error, RedisRefusedError):
+        return code_of(error) != "WRONGTYPE"
+    return isinstance(error, RedisUnavailableError)

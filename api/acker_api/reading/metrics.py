@@ -5,6 +5,7 @@ so replicas agree, and a restart loses nothing. Only the metrics named ``_sample
 No label is an id; the numbers of sources and of edges are bounded.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import (
@@ -17,7 +18,10 @@ from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor.standing import MAX_SOURCES, OTHERS, backlog_ratio, most
+from acker_redis.logs import Event
 from acker_redis.protocol.status import Status
+
+log = logging.getLogger(__name__)
 
 NO_EDGE = "(none)"
 """Label for trees that are odd on none of the named edges; it is not a valid name of an edge."""
@@ -51,11 +55,14 @@ class _Families:
 
 
 def families(survey: Survey) -> Iterator[Metric]:
-    """Yield all metrics."""
-    seen = {name: each for name, each in survey.found.items() if isinstance(each, Seen)}
+    """Yield all metrics. A namespace whose metrics cannot be built has only ``acker_up``, 0."""
     up = _gauge("acker_up", "1 if the namespace could be read, else 0", "namespace")
-    for name in survey.found:
-        up.add_metric([name], float(name in seen))
+    found = {family.name: family for family in _of({})}
+    for name, each in survey.found.items():
+        own = _sound(name, each) if isinstance(each, Seen) else None
+        up.add_metric([name], float(own is not None))
+        for family in own or ():
+            found[family.name].samples += family.samples
     yield up
     answers = "1 if the list of namespaces could be read from Redis, else 0"
     yield GaugeMetricFamily("acker_redis_up", answers, float(survey.error is None))
@@ -68,6 +75,25 @@ def families(survey: Survey) -> Iterator[Metric]:
             "Seconds that Redis has spent on scripts, of all its users",
             survey.script_seconds,
         )
+    yield from found.values()
+
+
+def _sound(name: str, seen: Seen) -> list[Metric] | None:
+    """Return the metrics of one namespace; None if a value has no place among them."""
+    try:
+        own = list(_of({name: seen}))
+        for family in own:
+            for sample in family.samples:
+                float(sample.value)
+    except Exception:
+        # With any content of the keys of one namespace, the others have their metrics.
+        log.exception(Event("no_metrics", namespace=name))
+        return None
+    return own
+
+
+def _of(seen: dict[str, Seen]) -> Iterator[Metric]:
+    """Yield the metrics of namespaces."""
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
     yield _latency(states)

@@ -6,6 +6,7 @@ judgement becomes older. ``every`` of a judgement says how old it may become. A 
 waited for an unavailable Redis has cost little, and soon another one must see that it is back.
 """
 
+import logging
 import math
 import sys
 import time
@@ -19,7 +20,10 @@ from acker_api.reading.ages import Ages
 from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor.health import judge, level, rotation, wrong
 from acker_redis.doctor.readings import Readings
-from acker_redis.errors import AckerError, RedisUnavailableError
+from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
+from acker_redis.logs import Event
+
+log = logging.getLogger(__name__)
 
 PERIOD = 1.0
 """Minimum of the seconds between two surveys."""
@@ -80,8 +84,15 @@ class Overview:
     def row(self, name: str, seen: Seen | AckerError) -> Row:
         """Judge a namespace; an error means that it cannot be read."""
         if isinstance(seen, AckerError):
-            problem = of_error(seen).body()
-            return {"name": name, "up": False, "level": "error", "problem": problem}
+            return _away(name, seen)
+        try:
+            return self._judged(name, seen)
+        except Exception as error:
+            # With any content of the keys of one namespace, the others are judged.
+            log.exception(Event("no_judgement", namespace=name))
+            return _away(name, SchemaError(f"{name} cannot be judged: {error!s:.160}"))
+
+    def _judged(self, name: str, seen: Seen) -> Row:
         status = seen.status
         growth = self._minute.add(status)
         found = wrong(judge(status, growth, seen.oldest_ms, None, seen.untaken, seen.recent))
@@ -103,3 +114,8 @@ class Overview:
             "counters": {**status.counters, "after_failure": status.after_failure},
             "now_ms": status.shards[0].now_ms,
         }
+
+
+def _away(name: str, error: AckerError) -> Row:
+    """Return the row of a namespace that cannot be read."""
+    return {"name": name, "up": False, "level": "error", "problem": of_error(error).body()}

@@ -5,6 +5,7 @@ that met a dead connection is retried for a moment. An unavailable Redis is repo
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -26,12 +27,16 @@ from acker_redis.flows.names import names
 from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.flows.untaken import read_untaken
 from acker_redis.flows.waits import Waits, read_waits
+from acker_redis.logs import Event
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.history import Point
 from acker_redis.protocol.status import Status
+from acker_redis.transport.bounded import is_too_large
 from acker_redis.transport.errors import FAILED
 from acker_redis.transport.readers import waiting_readers
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -45,6 +50,12 @@ SIDE_BY_SIDE = 4
 """Namespaces that are read concurrently: one without an answer delays three others at most."""
 READERS_KEPT = 10.0
 """Seconds for which the list of Spark's readers is cached."""
+HELD_FOR = 60.0
+"""Seconds for which surveys leave out a namespace with a reply that is too large: Redis builds the
+whole reply before it notices that the connection is closed."""
+UNREAD = (AckerError, ValueError, LookupError, TypeError)
+"""Errors of a part of the state, for example a missing right or a damaged tree: the rest of the
+state is still returned."""
 SAMPLE = 200
 """Trees of a namespace with edges that a survey reads: of 4 shards at most, with a call for each
 bucket that has some."""
@@ -107,6 +118,8 @@ class Reader:
         service."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
+        self._held: dict[str, tuple[float, SchemaError]] = {}
+        """Namespaces with a reply that is too large, and until when they are not read again."""
         self._may_info, self._may_list = True, True
         self._readers = Kept(self._list_readers, READERS_KEPT)
 
@@ -166,7 +179,7 @@ class Reader:
     async def status(self, namespace: str) -> Status:
         """Return the state of a namespace, in time; raises as ``AsyncAcker.status``."""
         acker = self.acker(namespace)
-        status = await self.read(lambda: _state(acker))
+        status = await self.read(acker.status)
         self.expired.note(status)
         return status
 
@@ -175,8 +188,9 @@ class Reader:
         acker = self.acker(namespace)
         try:
             return await self.read(acker.oldest)
-        except (AckerError, ValueError, LookupError, TypeError):
-            return None  # for example a missing right: the rest of the state is still returned
+        except UNREAD as error:
+            _check_size(error)
+            return None
 
     async def untaken(self, status: Status) -> dict[str, int] | None:
         """Return the age of the oldest untaken verdict in ms, by source; None if it is unknown.
@@ -186,8 +200,9 @@ class Reader:
         """
         try:
             found = await self.drive(read_untaken(status))
-        except (AckerError, ValueError, LookupError, TypeError):
-            return None  # for example a missing right: the rest of the state is still returned
+        except UNREAD as error:
+            _check_size(error)
+            return None
         if found:
             kept = await self._readers.get()
             found = {name: ms for name, ms in found.items() if (status.namespace, name) not in kept}
@@ -230,6 +245,7 @@ class Reader:
             name: too_late(self._scrape_within) for name in names
         }
         spent: list[float | None] = [None]
+        self._held = {name: held for name, held in self._held.items() if name in found}
         if error:
             found = dict.fromkeys(names, error)
         else:
@@ -263,13 +279,24 @@ class Reader:
                     found[name] = await _within(self._answer_within, lambda: self._see(name, see))
                 except AckerError as error:
                     found[name] = error
+                except Exception as error:
+                    # With any content of the keys of one namespace, the others are read.
+                    log.exception(Event("cannot_read", namespace=name))
+                    found[name] = SchemaError(f"{name} cannot be read: {error!s:.160}")
 
         await asyncio.gather(*map(read, found))
 
     async def _see(self, namespace: str, see: See | None) -> Seen:
-        status = await _state(self.acker(namespace))
-        self.expired.note(status)
-        return await see(status) if see else Seen(status)
+        if (held := self._held.get(namespace)) and time.monotonic() < held[0]:
+            raise held[1]
+        try:
+            status = await self.acker(namespace).status()
+            self.expired.note(status)
+            return await see(status) if see else Seen(status)
+        except SchemaError as error:
+            if is_too_large(error):
+                self._held[namespace] = (time.monotonic() + HELD_FOR, error)
+            raise
 
     async def _list_readers(self) -> set[tuple[str, str]]:
         """Return namespace and source of each Spark query that reads verdicts now."""
@@ -325,15 +352,10 @@ class _Gated(AsyncConnection):
             return await super().run(call)
 
 
-async def _state(acker: AsyncAcker) -> Status:
-    """Return the state of a namespace; SchemaError also for fields that no script writes."""
-    try:
-        return await acker.status()
-    except (ValueError, LookupError, TypeError) as error:
-        raise SchemaError(
-            f"the namespace {acker.namespace} has been tampered with: {type(error).__name__} in "
-            "its meta; restore it, or drop it and create it again"
-        ) from error
+def _check_size(error: Exception) -> None:
+    """Raise the error of a reply that is too large: it is one of the whole namespace."""
+    if is_too_large(error):
+        raise error
 
 
 async def _oldest_ms(acker: AsyncAcker, status: Status) -> int | None:
@@ -341,8 +363,9 @@ async def _oldest_ms(acker: AsyncAcker, status: Status) -> int | None:
         return 0
     try:
         oldest = await acker.oldest()
-    except (AckerError, ValueError, LookupError, TypeError):
-        return None  # for example a missing right: the rest of the state is still returned
+    except UNREAD as error:
+        _check_size(error)
+        return None
     return oldest.tree.age_ms if oldest else 0
 
 
@@ -353,7 +376,8 @@ async def _waits(acker: AsyncAcker, status: Status) -> Waits | None:
         return Waits(0, 0, ())
     try:
         return await acker.connection.drive(read_waits(acker.flows, status, SAMPLE))
-    except (AckerError, ValueError, LookupError, TypeError):
+    except UNREAD as error:
+        _check_size(error)
         return None
 
 

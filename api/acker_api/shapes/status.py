@@ -48,7 +48,7 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Redis accepts trees and returns verdicts, and every namespace is rotated in time."""
+    """Redis accepts trees and returns verdicts, and a rotator runs."""
 
     status: Literal["ok"] = "ok"
     namespaces: int = Field(description="Number of namespaces", examples=[3])

@@ -65,13 +65,23 @@ elseif conf[1] ~= '2' then
 end
 -- parts/limits.lua
 -- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
--- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
--- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
-local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
-  tonumber(conf[4]), tonumber(conf[5])
+-- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, refresh, high_water and
+-- backlog_limit, this shard's shares of the mark and of the verdicts that may wait, and what ring
+-- needs.
+local shard_number, shards = tonumber(conf[2]), tonumber(conf[3])
+local conf_buckets, conf_current = conf[4], conf[5]
 local high_water = math.max(1, math.ceil(conf[6] / shards))
 local refresh = conf[7] == 'update'
 local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+-- parts/ring.lua
+-- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
+-- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
+-- current.
+local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
+if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+  or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
+  return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
+end
 
 -- parts/text.lua
 -- Check that a text is UTF-8 without control bytes. Gives is_text.

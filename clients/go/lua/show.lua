@@ -41,7 +41,16 @@ if not conf[1] then
 elseif conf[1] ~= '2' then
   return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
-local buckets, current = tonumber(conf[4]), tonumber(conf[5])
+local conf_buckets, conf_current = conf[4], conf[5]
+-- parts/ring.lua
+-- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
+-- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
+-- current.
+local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
+if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+  or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
+  return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
+end
 local field, kind, expiring = anchor, ':pending:', ':expiring'
 if in_block then
   -- The number of the block, 50 bits in 8 bytes.

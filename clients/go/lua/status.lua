@@ -17,11 +17,13 @@ local call = redis.call
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
+-- A thousand sources have four fields each, the rest are some hundred.
+local MAX_FIELDS = 10000
 
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys (shard, shard:meta) and no arguments')
 end
-local conf = call('HMGET', meta, 'schema', 'buckets')
+local conf = call('HMGET', meta, 'schema', 'buckets', 'current')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
@@ -30,8 +32,21 @@ if not conf[1] then
 elseif conf[1] ~= '2' then
   return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
+local conf_buckets, conf_current = conf[2], conf[3]
+-- parts/ring.lua
+-- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
+-- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
+-- current.
+local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
+if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+  or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
+  return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
+end
+if call('HLEN', meta) > MAX_FIELDS then
+  return refuse('SCHEMA', meta .. ' has been tampered with: more than ' .. MAX_FIELDS .. ' fields')
+end
 local pending, fences = {}, {}
-for bucket = 0, conf[2] - 1 do
+for bucket = 0, buckets - 1 do
   pending[bucket + 1] = call('HLEN', shard .. ':pending:' .. bucket)
   fences[bucket + 1] = call('HLEN', shard .. ':fence:' .. bucket)
 end

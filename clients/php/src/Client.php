@@ -270,7 +270,7 @@ final class Client
         $meta = $this->prefix(0) . ':meta';
         // The number of shards may have changed. The stream of a removed shard reads as empty.
         $shards = $this->ask($meta, 'HGET', $meta, 'shards');
-        $shards = is_string($shards) ? (int) $shards : $this->config()->shards;
+        $shards = is_string($shards) ? $this->shardsOf($shards) : $this->config()->shards;
         $entries = [];
         for ($shard = 0; $shard < $shards; $shard++) {
             $stream = $this->prefix($shard) . ":outcomes:$task";
@@ -542,17 +542,32 @@ final class Client
         for ($i = 0; $i + 1 < count($flat); $i += 2) {
             $meta[$flat[$i]] = $flat[$i + 1];
         }
-        $number = '/^[1-9][0-9]{0,14}$/D';
-        $patterns = ['shards' => $number, 'buckets' => $number, 'tick_ms' => $number, 'salt' => '/^[0-9a-f]{32}$/D'];
+        $patterns = ['buckets' => '/^([2-9]|1[0-6])$/D', 'tick_ms' => '/^[1-9][0-9]{0,12}$/D', 'salt' => '/^[0-9a-f]{32}$/D'];
         foreach ($patterns as $field => $pattern) {
             if (!preg_match($pattern, $meta[$field] ?? '')) {
-                throw new AckerException('SCHEMA', $this->prefix(0) . ':meta has been tampered with');
+                throw $this->tampered();
             }
         }
+        $shards = $this->shardsOf($meta['shards'] ?? '');
         $this->reshard = ($meta['reshard'] ?? '') !== '';
         $edges = ($meta['edges'] ?? '') === '' ? [] : explode(',', $meta['edges']);
         $ids = new IdMaker($edges, $meta['salt'], $this->unlisted);
-        return $this->config = new Config((int) $meta['shards'], ($meta['buckets'] - 1) * (float) $meta['tick_ms'], $ids);
+        return $this->config = new Config($shards, ($meta['buckets'] - 1) * (float) $meta['tick_ms'], $ids);
+    }
+
+    /** Return a number of shards that Redis holds: a power of two up to 1024. */
+    private function shardsOf(string $text): int
+    {
+        $shards = preg_match('/^[1-9][0-9]{0,3}$/D', $text) ? (int) $text : 0;
+        if ($shards < 1 || $shards > 1024 || $shards & ($shards - 1)) {
+            throw $this->tampered();
+        }
+        return $shards;
+    }
+
+    private function tampered(): AckerException
+    {
+        return new AckerException('SCHEMA', $this->prefix(0) . ':meta has been tampered with');
     }
 
     // Redis

@@ -182,7 +182,7 @@ module AckerRedis
         check_process
         # The number of shards may have changed. The stream of a removed shard reads as empty.
         shards = ask { |redis| redis.hget("#{prefix(0)}:meta", "shards") }
-        shards = shards ? Integer(shards) : config.shards
+        shards = shards ? shards_of(shards) : config.shards
         (0...shards).flat_map do |shard|
           found = ask { |redis| redis.xrange("#{prefix(shard)}:outcomes:#{task}", "-", "+", count: count) }
           found.map { |id, fields| entry(shard, id, fields) }
@@ -415,13 +415,27 @@ module AckerRedis
     def read_config
       meta = run("status", 0, [])[5].each_slice(2).to_h
       @reshard = !meta["reshard"].to_s.empty?
-      raise ArgumentError unless meta["salt"].to_s.match?(/\A[0-9a-f]{32}\z/)
+      raise tampered unless meta["salt"].to_s.match?(/\A[0-9a-f]{32}\z/) &&
+                            meta["buckets"].to_s.match?(/\A([2-9]|1[0-6])\z/) &&
+                            meta["tick_ms"].to_s.match?(/\A[1-9][0-9]{0,12}\z/)
 
       ids = IdMaker.new(meta["edges"].to_s.split(","), meta["salt"], @unlisted)
       fence_ms = (Integer(meta["buckets"]) - 1) * Integer(meta["tick_ms"])
-      @config = Config.new(Integer(meta["shards"]), fence_ms, ids).freeze
+      @config = Config.new(shards_of(meta["shards"]), fence_ms, ids).freeze
     rescue TypeError, ArgumentError
-      raise Error.new("SCHEMA", "#{prefix(0)}:meta has been tampered with")
+      raise tampered
+    end
+
+    # Return a number of shards that Redis holds: a power of two up to 1024.
+    def shards_of(text)
+      shards = text.to_s.match?(/\A[1-9][0-9]{0,3}\z/) ? Integer(text) : 0
+      raise tampered unless shards.between?(1, 1024) && (shards & (shards - 1)).zero?
+
+      shards
+    end
+
+    def tampered
+      Error.new("SCHEMA", "#{prefix(0)}:meta has been tampered with")
     end
 
     # Call a script once (the library may retry the command). After UNAVAILABLE the script may have run.

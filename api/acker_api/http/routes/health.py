@@ -20,7 +20,7 @@ async def livez() -> Live:
 
 @router.get("/readyz", responses=answers(503))
 async def readyz(services: Shared, details: Annotated[bool, Details]) -> Ready:
-    """Check that Redis accepts trees and returns verdicts, and that ticks are in time.
+    """Check that Redis accepts trees and returns verdicts, and that a rotator runs.
 
     The service tracks and acks a canary tree, and reads and takes its verdict, in a namespace that
     is not listed. If its user in Redis may only read, `canary` is `denied`. The answer is cached

@@ -185,6 +185,7 @@ sub read {
     my ($known, $maker) = @{ $self->_config }{qw(shards maker)};
     # The number of shards may have changed. The stream of a removed shard reads as empty.
     my $shards = $self->_ask(0, hget => $self->_prefix(0) . ':meta', 'shards') // $known;
+    die $self->_tampered if !_is_shards($shards);
     my @entries;
     for my $shard (0 .. $shards - 1) {
         my $stream = $self->_prefix($shard) . ":outcomes:$task";
@@ -508,8 +509,9 @@ sub _read_config {
     my %meta = @{ $self->_run(status => 0)->[5] };
     my $salt = delete $meta{salt};    # secret: in no message
     my $valid = ($salt // '') =~ /\A[0-9a-f]{32}\z/;
-    $valid &&= ($meta{$_} // '') =~ /\A[1-9][0-9]{0,14}\z/ for qw(shards buckets tick_ms);
-    die Acker::Redis::Error->new(SCHEMA => $self->_prefix(0) . ':meta has been tampered with') if !$valid;
+    $valid &&= _is_shards($meta{shards}) && ($meta{buckets} // '') =~ /\A(?:[2-9]|1[0-6])\z/;
+    $valid &&= ($meta{tick_ms} // '') =~ /\A[1-9][0-9]{0,12}\z/;
+    die $self->_tampered if !$valid;
     $self->{reshard} = length($meta{reshard} // '') > 0;
     return $self->{config} = {
         shards   => 0 + $meta{shards},
@@ -517,6 +519,14 @@ sub _read_config {
         maker    => Acker::Redis::Ids->new([ split /,/, $meta{edges} // '' ], $salt, $self->{unlisted}),
     };
 }
+
+# Return whether a text is a number of shards: a power of two up to 1024.
+sub _is_shards {
+    my ($text) = @_;
+    return ($text // '') =~ /\A[1-9][0-9]{0,3}\z/ && $text <= 1024 && !($text & $text - 1);
+}
+
+sub _tampered { return Acker::Redis::Error->new(SCHEMA => $_[0]->_prefix(0) . ':meta has been tampered with') }
 
 # Redis
 

@@ -373,14 +373,27 @@ public final class Acker {
         Map<String, String> meta = new HashMap<>();
         for (int i = 0; i < flat.size(); i += 2) meta.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
         try {
-            Config config = new Config(Integer.parseInt(meta.get("shards")), Integer.parseInt(meta.get("buckets")),
-                    Long.parseLong(meta.get("tick_ms")), meta.getOrDefault("reshard", ""),
+            int buckets = Integer.parseInt(meta.get("buckets"));
+            long tickMs = Long.parseLong(meta.get("tick_ms"));
+            if (buckets < 2 || buckets > 16 || tickMs < 1 || tickMs > 1_000_000_000_000L) throw tampered();
+            Config config = new Config(shardsOf(meta.get("shards")), buckets, tickMs, meta.getOrDefault("reshard", ""),
                     new IdMaker(meta.getOrDefault("edges", ""), meta.getOrDefault("salt", ""), unlisted));
             known = config;
             return config;
         } catch (IllegalArgumentException error) {
-            throw new AckerException("SCHEMA", shard(0) + ":meta has been tampered with");
+            throw tampered();
         }
+    }
+
+    /** Returns a number of shards that Redis holds: a power of two up to 1024. */
+    int shardsOf(String text) {
+        int shards = text != null && text.matches("[1-9][0-9]{0,3}") ? Integer.parseInt(text) : 0;
+        if (shards < 1 || shards > 1024 || Integer.bitCount(shards) != 1) throw tampered();
+        return shards;
+    }
+
+    private AckerException tampered() {
+        return new AckerException("SCHEMA", shard(0) + ":meta has been tampered with");
     }
 
     private Batch.Lane borrow() {

@@ -34,7 +34,7 @@ public final class Outcomes {
         String first = acker.shard(0);
         // A deleted stream reads like an empty one, so read the number of shards each time.
         Object said = acker.patient(() -> Scripts.plain(acker.redis(), "HGET", first + ":meta", "shards"));
-        int shards = said == null ? 1 : (int) Replies.number(said);
+        int shards = said == null ? 1 : acker.shardsOf(Replies.text(said));
         for (int number = 0; number < shards; number++) {
             String shard = acker.shard(number);
             Object reply = acker.patient(() -> Scripts.plain(acker.redis(),

@@ -59,13 +59,7 @@ def check_bounded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(talk())
 
 
-@pytest.mark.parametrize("where", ["tcp", "unix"])
-def test_reply_beyond_the_bound_is_refused(
-    any_server: EmbeddedRedis, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    if where == "tcp":
-        check_bounded(any_server.url, monkeypatch)
-        return
-    path = tmp_path / "redis.sock"
-    with EmbeddedRedis(extra_args=("--unixsocket", str(path))):
-        check_bounded(f"unix://{path}", monkeypatch)
+@pytest.mark.parametrize("tcp", [True, False])
+def test_reply_beyond_the_bound_is_refused(tcp: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedRedis(tcp=tcp) as server:
+        check_bounded(server.url, monkeypatch)

@@ -66,6 +66,7 @@ TIER_OF = {
     "spark/test_packed.py": QUICK,
     "spark/test_random_plans.py": QUICK,
     "spark/test_reshard.py": QUICK,
+    "spark/test_source_id_again.py": QUICK,
     "spark/test_vanished.py": QUICK,
 }
 """Folders and files that are not quick; the longest matching name counts."""

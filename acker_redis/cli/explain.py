@@ -58,9 +58,9 @@ def explain(
     announced and not acked, or acked and never announced.
 
     A tree of which no message can be named has one line, which begins with the reason. none: no set
-    of messages in the file explains it. several: more than one set does. unknown: its block has
-    lost its checksums, or which of its slots hold a tree. The last field of this line is the number
-    of its messages in the file.
+    of messages in the file explains it. several: more than one set does, or the anchor had several
+    trees. unknown: its block has lost its checksums, or which of its slots hold a tree. The last
+    field of this line is the number of its messages in the file.
 
     A running source takes its verdicts at once. Exit code 1 if no message was named.
     """
@@ -136,13 +136,17 @@ def _explain(
     trees: list[Expired], messages: Messages, edges: tuple[str, ...], as_json: bool
 ) -> Counter[str]:
     """Print the explanation of each tree; return how many trees have which one."""
-    from acker_redis.missing.explain import explain_tree
+    from acker_redis.missing.explain import Explanation, explain_tree
     from acker_redis.protocol.ids import EDGE_BIT
 
     counts = Counter[str]()
+    # A message of an earlier tree of an anchor may have been acked in a later one.
+    ends = Counter(tree.outcome.anchor for tree in trees)
     for tree in trees:
         ids = messages.of(tree.outcome.anchor)
         said = explain_tree(tree.outcome.residual, tuple(ids), EDGE_BIT if edges else 63)
+        if ends[tree.outcome.anchor] > 1:
+            said = Explanation("several", (), len(ids))
         counts[said.found] += 1
         lines = [messages.line(ids[tuple_id]) for tuple_id in said.ids]
         if as_json:

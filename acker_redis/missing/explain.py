@@ -11,6 +11,8 @@ from acker_redis.protocol.outcome import Outcome
 Found = Literal["found", "none", "several", "unknown"]
 MAX_MESSAGES = 100_000
 """Most messages of one tree that are looked at; of a larger tree nothing is said."""
+NO_END = ("reset", "overflow")
+"""Reasons of verdicts that end no tree with messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,9 @@ class Explanation:
     found: Found
     """``found``: the XOR of ``ids`` is the residual, which is no coincidence, and no other set of
     messages that is as likely fits. ``none``: no set of the given messages fits, so a missing one
-    is not among them. ``several``: more than one set fits, or there are too many messages to tell.
-    ``unknown``: the verdict has no residual."""
+    is not among them. ``several``: more than one set fits, or there are too many messages to tell,
+    or the outcomes show that the anchor had several trees. ``unknown``: the verdict has no
+    residual."""
     ids: tuple[int, ...]
     """Tuple ids of the messages, in the order in which they were given."""
     messages: int
@@ -45,12 +48,16 @@ def explain(
     A message is unaccounted for if it was announced and not acked, or acked and never announced:
     the worker that sent it died before its own row was applied.
 
+    If an anchor had several trees, as when a source id comes again in Spark, a message of an
+    earlier tree may have been acked late, in a later one. So pass all outcomes of these anchors,
+    and not only the last.
+
     The answer is never a guess. With up to some 35 messages a tree, every set is found; with up to
     some 65, sets of up to eight; with up to 512, of up to three; with more, of up to two. The
     source of the method is named in :mod:`acker_redis.missing.gf2`.
 
     Args:
-        residuals: Residuals by anchor; or outcomes, of which only expired ones count.
+        residuals: Residuals by anchor; or outcomes, of which the expired ones are explained.
         messages: All messages that may have belonged to these trees, as (anchor, tuple id), from a
             queue's files or a log. Other trees are skipped, and repeats count once.
         edges: Whether the namespace has edges: then 55 bits of an id are random, otherwise 63.
@@ -61,8 +68,9 @@ def explain(
         (40,)
 
     """
+    shared: set[int] = set()
     if not isinstance(residuals, Mapping):
-        residuals = {o.anchor: o.residual for o in residuals if o.reason == "expired"}
+        residuals, shared = _ends(residuals)
     # Integers of numpy are no Python integers: they have no bit_length().
     residuals = {int(anchor): int(residual) for anchor, residual in residuals.items()}
     ids: dict[int, dict[int, None]] = {anchor: {} for anchor in residuals}
@@ -71,9 +79,29 @@ def explain(
             ids[anchor][int(tuple_id)] = None
     bits = EDGE_BIT if edges else 63
     return {
-        anchor: explain_tree(residual, tuple(ids[anchor]), bits)
+        anchor: Explanation("several", (), len(ids[anchor]))
+        if anchor in shared
+        else explain_tree(residual, tuple(ids[anchor]), bits)
         for anchor, residual in residuals.items()
     }
+
+
+def _ends(outcomes: Iterable[Outcome]) -> tuple[dict[int, int], set[int]]:
+    """Return the residuals of expired trees by anchor, and the anchors that had several trees.
+
+    The same outcome twice is one tree: a verdict may be read again.
+    """
+    residuals: dict[int, int] = {}
+    ends: dict[int, Outcome] = {}
+    shared: set[int] = set()
+    for each in outcomes:
+        if each.reason in NO_END:
+            continue
+        if each.reason == "expired":
+            residuals[each.anchor] = each.residual
+        if ends.setdefault(each.anchor, each) != each:
+            shared.add(each.anchor)
+    return residuals, shared
 
 
 def explain_tree(residual: int, ids: tuple[int, ...], bits: int) -> Explanation:

@@ -75,6 +75,14 @@ class Given:
         """
         return f"{self.application.app_id}@{self.query_id}"
 
+    @property
+    def run(self) -> str:
+        """The application, query and batch, on which the ids of new messages depend.
+
+        A batch that runs again has the same run.
+        """
+        return f"{self.name}/{self.batch_id}"
+
     def was_applied(self) -> bool:
         """Return whether Redis has applied any call of this batch."""
         lane = self.application.lane(self.query_id)

@@ -9,6 +9,13 @@ an anchor. So each derivation begins with a constant that follows from the salt,
 - The id of another message has one input that varies, the id of its parent, which the author cannot
   choose. There ``xxhash64`` of this id and the constant is enough, at the cost of a plain hash.
 
+**An id is derived from all that makes its message distinct.** An anchor comes again whenever its
+source id does, for example with an order's next version. So the ids of the first messages of loose
+trees, and of emitted messages, depend on the *run* that makes them, too: application, query and
+batch. Otherwise a late ack of version 1 would complete the tree of version 2. A batch that runs
+again has the same run, and a new checkpoint has a new query. A tree in a block needs no run: its
+anchor already depends on application, query and batch (``numbering.py``).
+
 **The secret is in no plan.** A literal in an expression appears in ``explain()``, in the Spark UI
 and in event logs. A value that was derived from the salt for one query would appear there, too, and
 its reader could choose ids of that query. Therefore an expression refers to the secret by a scalar
@@ -82,13 +89,16 @@ class Ids:
         return _positive(hashed.bitwiseAND(F.lit(ANCHOR_MAX)))
 
     def tuple_id(self, parent: str | Column, edge: str, *key: str | Column) -> Column:
-        """Return a BIGINT column with the id of a new message: ``1 .. 2**63 - 1``.
+        """Return a BIGINT column with the id of a message that another caused: ``1 .. 2**63 - 1``.
 
-        The id repeats only when the same message repeats. It is null if ``parent`` is null. In a
-        namespace with edges it carries the code of its edge.
+        The id repeats only when the same message repeats: it depends on ``parent``, ``edge`` and
+        ``key``. It is null if ``parent`` is null. In a namespace with edges it carries the code of
+        its edge. Ids of first messages depend on the query and the batch, too, as do those of
+        messages that :meth:`MicroBatch.emit` returns: only ``track`` and ``emit`` make them.
 
         Args:
-            parent: The id of the message that caused the new one; for a first message the anchor.
+            parent: The id of the message that caused the new one. The anchor is none: it comes
+                again with its source id.
             edge: The name of the edge that the message takes.
             *key: Columns that distinguish several children of one parent on one edge.
 
@@ -96,37 +106,41 @@ class Ids:
             >>> acker.ack(df, batch_id, children=acker.ids.tuple_id("tuple", "invoice"))
 
         """
-        return self.child(parent, edge, edge, key)
-
-    def child(
-        self, parent: str | Column, edge: str, way: str, key: Sequence[str | Column]
-    ) -> Column:
-        """Return :meth:`tuple_id` of a message on an edge; ``way`` replaces the edge's name."""
         cause = (F.col(parent) if isinstance(parent, str) else parent).cast("bigint")
-        constant = self._constant("child" if key else "message", way)
-        return self._id(cause, constant, key, F.lit(self._code(edge)))
+        return self._id(cause, self._way(edge, "", key), key, F.lit(self._code(edge)))
 
     def add_messages(
         self,
         df: DataFrame,
         parent: str,
-        made: Mapping[str, tuple[str, str]],
+        made: Mapping[str, str],
         key: Sequence[str | Column] = (),
+        run: str = "",
+        alone: Column | None = None,
     ) -> DataFrame:
-        """Return the rows with the ids of new messages, as :meth:`child` makes them.
+        """Return the rows with the ids of new messages.
 
-        ``made`` has the edge and the way of each new column. A column of the name is replaced.
+        Args:
+            df: The rows.
+            parent: The column with the id of the message that caused the new ones; of first
+                messages, with the anchor.
+            made: The edge of each new column. A column of the name is replaced.
+            key: As in :meth:`tuple_id`.
+            run: The application, query and batch that make the messages; ``""`` if their ids do not
+                depend on it, as in :meth:`tuple_id`.
+            alone: Whether the parent of a row is of this run alone. Then its ids depend on no run.
+
         """
         keys = _given(key)
-        kind = "child" if key else "message"
         constants = {
-            f"{_SECRET}_{n}": self._constant(kind, way) for n, (_, way) in enumerate(made.values())
+            f"{_SECRET}_{n}": self._way(edge, run, key, alone)
+            for n, edge in enumerate(made.values())
         }
         ids = {
             name: id_texts.message(
                 f"`{parent}`", constant, id_texts.sized(keys), self.maker.low, self._code(edge)
             )
-            for constant, (name, (edge, _)) in zip(constants, made.items(), strict=True)
+            for constant, (name, edge) in zip(constants, made.items(), strict=True)
         }
         return _with_texts(df, {**keys, **constants}, ids)
 
@@ -173,11 +187,11 @@ class Ids:
         """
         check_hidden(df)
         if need_ids(df, self._names):
-            return self.children_of_many(df, column, edge, edge, key)
-        return self.add_messages(df, self._names.tuple, {column: (edge, edge)}, key)
+            return self.children_of_many(df, column, edge, key)
+        return self.add_messages(df, self._names.tuple, {column: edge}, key)
 
     def children_of_many(
-        self, df: DataFrame, column: str, edge: str, way: str, key: Sequence[str | Column]
+        self, df: DataFrame, column: str, edge: str, key: Sequence[str | Column], run: str = ""
     ) -> DataFrame:
         """Return rows of many inputs with the pairs (anchor, id) of one child each.
 
@@ -186,7 +200,7 @@ class Ids:
         """
         code = self._code(edge)
         name = self._names.anchors
-        df = df.withColumn(_SECRET, self._constant("child" if key else "message", way))
+        df = df.withColumn(_SECRET, self._way(edge, run, key))
 
         def made(pair: Column, carried: Column) -> Column:
             id_ = self._id(pair["tuple"], F.col(_SECRET), key, carried)
@@ -223,6 +237,16 @@ class Ids:
     def _code(self, edge: str) -> int:
         # In Spark each message has a named edge, also in a namespace that lists none.
         return self.maker.code(edge) if self.maker.edges else 0
+
+    def _way(
+        self, edge: str, run: str, key: Sequence[str | Column], alone: Column | None = None
+    ) -> Column:
+        """Return the constant of messages of an edge and a run; see :meth:`add_messages`."""
+        kind = "child" if key else "message"
+        if not run:
+            return self._constant(kind, edge)
+        made = self._constant(kind, edge, run)
+        return made if alone is None else F.when(alone, self._constant(kind, edge)).otherwise(made)
 
     def _constant(self, *parts: str) -> Column:
         """Return 22 characters, 128 bits, that depend on the secret and these parts."""

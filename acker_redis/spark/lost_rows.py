@@ -16,14 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from acker_redis.errors import InvalidBatchError
+from acker_redis.missing.explain import NO_END
 from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.ids import EDGE_BIT
 from acker_redis.spark.lost_sets import Messages
 from acker_redis.spark.names import Names, check_case, check_hidden, need, need_ids
 
 FOUND = "found"
-_ANCHOR, _ID, _NUMBER, _RESIDUAL = (
-    f"_acker_{name}" for name in ("anchor", "id", "number", "residual")
+_ANCHOR, _ID, _NUMBER, _RESIDUAL, _SHARED = (
+    f"_acker_{name}" for name in ("anchor", "id", "number", "residual", "shared")
 )
 
 _HAS_IDS = f"{_ANCHOR} IS NOT NULL AND {_ID} IS NOT NULL"
@@ -48,13 +49,17 @@ def explain(
     returned. Messages with ``anchors`` get columns ``anchor`` and ``tuple`` instead: the tree that
     misses the message, and its id in that tree.
 
+    **An anchor that had several trees** has one row, ``several``. A source id that comes again has
+    the anchor of its first tree, and a message of an earlier tree may have been acked in a later
+    one. The verdicts show that only if all of them are passed: acks and other nacks, too.
+
     Spark shuffles only the messages of expired trees, and a task holds its part of them in memory.
     If the verdicts are few, wrap them in ``broadcast(verdicts)``: then Spark does not shuffle the
     others to find these. The executors need acker-redis.
 
     Args:
         verdicts: Rows of ``format("acker-outcomes")``, or others with the columns ``anchor`` and
-            ``residual``. If they have a column ``reason``, only ``expired`` counts.
+            ``residual``. If they have a column ``reason``, only ``expired`` trees are explained.
         messages: All messages that may have belonged to these trees, with any columns: the rows of
             the queues, or a log. Rows without ids are ignored.
         names: The names of the columns of ids, as in ``Acker(.., names=)``.
@@ -95,11 +100,18 @@ def _expired(verdicts: DataFrame) -> DataFrame:
     fix = "Pass rows of format('acker-outcomes'), or a table with these two columns"
     for name in ("anchor", "residual"):
         need(verdicts, name, LongType, fix)
-    if "reason" in verdicts.columns:
-        verdicts = verdicts.where("reason = 'expired'")
-    pairs = verdicts.select(F.col("anchor").alias(_ANCHOR), F.col("residual").alias(_RESIDUAL))
-    # A stream of verdicts delivers at least once.
-    return pairs.where(f"{_ANCHOR} IS NOT NULL").distinct()
+    reason = F.col("reason") if "reason" in verdicts.columns else F.lit("expired")
+    others = [name for name in ("at", "age_ms") if name in verdicts.columns]
+    end = F.struct(reason.alias("reason"), "residual", *others)
+    ends = verdicts.where(F.col("anchor").isNotNull() & ~reason.isin(*NO_END))
+    # A stream of verdicts delivers at least once: the same end twice is one tree.
+    trees = ends.groupBy(F.col("anchor").alias(_ANCHOR)).agg(
+        F.min(end).alias("least"), F.max(end).alias("most"),
+        F.max(F.when(reason == "expired", F.col("residual"))).alias(_RESIDUAL),
+        F.bool_or(reason == "expired").alias("expired"),
+    )  # fmt: skip
+    shared = (~F.col("least").eqNullSafe(F.col("most"))).alias(_SHARED)
+    return trees.where("expired").select(_ANCHOR, _RESIDUAL, shared)
 
 
 def _rows(messages: DataFrame, names: Names) -> DataFrame:
@@ -150,13 +162,17 @@ class _Work:
     def _lost(self, expired: pa.Table, messages: pa.Table) -> pa.Table:
         numbers = _ints(messages, _NUMBER) if self.numbered else None
         found = Messages(_ints(messages, _ANCHOR), _ints(messages, _ID), numbers)
+        shared = expired.column(_SHARED)
+        several = _ints(expired.filter(shared), _ANCHOR)
+        expired = expired.filter(pc.invert(shared))
         lost = found.lost(_ints(expired, _ANCHOR), _ints(expired, _RESIDUAL), self.bits)
+        others = [*lost.others.items(), ("several", several)]
         rows = messages.select(list(self.kept))
         hits = rows.take(pa.array(lost.rows))
         if self.numbered:
             hits = hits.set_column(self.kept.index(self.tuple), self.tuple, pa.array(lost.ids))
         tables = [_with_found(hits, "found")]
-        for why, anchors in lost.others.items():
+        for why, anchors in others:
             columns = [
                 pa.array(anchors) if name == self.anchor else pa.nulls(len(anchors), kind)
                 for name, kind in zip(rows.schema.names, rows.schema.types, strict=True)

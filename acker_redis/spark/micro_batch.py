@@ -131,8 +131,9 @@ class MicroBatch:
         Args:
             source: The name under which the verdicts are read.
             source_id: The name of each record: a unique STRING of 1 to 255 bytes, see
-                :func:`source_id`. For numbered records :func:`kafka_source_id` or :func:`counted`,
-                which track the trees in blocks.
+                :func:`source_id`. If records come again, it contains their version: two versions
+                of one name that are pending together are both nacked (``conflict``). For numbered
+                records :func:`kafka_source_id` or :func:`counted`, which track the trees in blocks.
             key: The columns that distinguish several rows of one source id, such as the lines of an
                 order. All rows of a source id are one tree, and must be in one batch: a row in a
                 later batch nacks the tree (``conflict``) while it is pending, and is a separate
@@ -212,19 +213,18 @@ class MicroBatch:
                 "use another edge"
             )
         self._edges.add(edge)
-        # A later batch may emit a row of this batch again. That is another message, so its id must
-        # differ: two messages of one id would cancel.
-        way = f"{edge}@{self.query_id}/{self.batch_id}"
         names = self._application.names
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
             df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
-        ids = self._given.ids
+        # A later batch may emit a row of this batch again. That is another message, so its id must
+        # differ: two messages of one id would cancel.
+        ids, run = self._given.ids, self._given.run
         df = self._terms.with_parents(df)
         if need_ids(df, names):
-            out = ids.children_of_many(df, names.anchors, edge, way, key)
+            out = ids.children_of_many(df, names.anchors, edge, key, run)
         else:
-            out = ids.add_messages(df, names.tuple, {names.tuple: (edge, way)}, key)
+            out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
         return self._terms.emit(self.freeze(out) if freeze else out, unanchored)
 
     def ack(

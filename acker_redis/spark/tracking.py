@@ -82,7 +82,8 @@ class Tracking:
         named = df.withColumns({SOURCE: self._source_id(df, source_id), ATTEMPT: self._tried()})
         anchor = self._names.anchor
         named = self._batch.ids.add_anchor(named, anchor, SOURCE, ATTEMPT, self._source)
-        return Numbered(self._batch.freeze(self._with_ids(named.drop(ATTEMPT))), (), loose=True)
+        trees = self._with_ids(Numbered(named.drop(ATTEMPT), (), loose=True))
+        return Numbered(self._batch.freeze(trees), (), loose=True)
 
     def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
         kind = df.select(ids.number.alias("n")).schema["n"].dataType
@@ -101,7 +102,7 @@ class Tracking:
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
         found = number(trees, name, self._source, whose, batch.ids, least, large)
-        return Numbered(self._with_ids(found.trees), found.blocks, found.loose)
+        return Numbered(self._with_ids(found), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
         """Number the records by their source ids, and write the numbering to the ledger."""
@@ -192,10 +193,16 @@ class Tracking:
         )
         return trees.join(F.broadcast(excluded), key == F.col("_rejected"), "left_anti")
 
-    def _with_ids(self, trees: DataFrame) -> DataFrame:
-        """Return the trees with one more column for the id of each of their messages."""
-        made = {name: (edge, edge) for name, edge in zip(self._ids, self._edges, strict=True)}
-        return self._batch.ids.add_messages(trees, self._names.anchor, made, self._key)
+    def _with_ids(self, found: Numbered) -> DataFrame:
+        """Return the trees with one more column for the id of each of their messages.
+
+        The anchor of a loose tree comes again with its source id, that of a tree in a block never.
+        """
+        name = self._names.anchor
+        made = dict(zip(self._ids, self._edges, strict=True))
+        run = self._batch.run if found.loose else ""
+        alone = in_blocks(name) if found.blocks else None
+        return self._batch.ids.add_messages(found.trees, name, made, self._key, run, alone)
 
     def _tried(self) -> Column:
         """Return the attempts: INT, not null."""

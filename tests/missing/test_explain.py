@@ -32,6 +32,17 @@ def test_outcomes_of_expired_trees_are_explained() -> None:
     }
 
 
+def test_anchor_that_had_several_trees_is_not_explained() -> None:
+    """A message of the first tree, which failed, may have been acked late, in the second."""
+    told = Outcome("nack", "failed", 7, "s", 9, "torn")
+    messages = [(7, 40), (7, 41), (8, 40)]
+    for outcomes in ([told, expired(7, 40)], [expired(7, 40), expired(7, 41)]):
+        assert explain(outcomes, messages) == {7: Explanation("several", (), 2)}
+    no_end = [Outcome("touch", "reset", 7, "s", 9, ""), Outcome("nack", "overflow", 7, "s", 0, "")]
+    again = [expired(7, 40), expired(7, 40), *no_end, Outcome("ack", "completed", 8, "s", 9, "")]
+    assert explain(again, messages) == {7: Explanation("found", (40,), 2)}
+
+
 def test_messages_of_other_trees_do_not_count() -> None:
     assert explain({7: 40 ^ 41}, [(7, 40), (8, 41), (8, 40)])[7] == Explanation("none", (), 1)
 

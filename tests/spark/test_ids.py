@@ -88,7 +88,7 @@ def test_names_and_columns_give_the_same_ids(spark: SparkSession, ids: Ids) -> N
         by_column = ids.tuple_id(F.col("n"), edge, F.col("x"), F.col("n"))
         assert df.where(~by_name.eqNullSafe(by_column)).count() == 0
         for key in ((), ("x", F.col("n"))):
-            added = ids.add_messages(df, "n", {"made": (edge, edge)}, key)
+            added = ids.add_messages(df, "n", {"made": edge}, key)
             same = F.col("made").eqNullSafe(ids.tuple_id("n", edge, *key))
             assert added.where(~same).count() == 0
     added = ids.add_anchor(df.withColumn("tried", F.lit(3)), "made", "x", "tried", "it's")
@@ -321,9 +321,17 @@ def emitted(acker: Acker, parent: DataFrame, keys: DataFrame, batch_id: int) -> 
         return b.emit(b.df.crossJoin(keys), edge="e", key=["k"])
 
 
+def made_by_emit(ids: Ids, parent: int, keys: DataFrame) -> DataFrame:
+    """Return the ids that :func:`emitted` gives in batch 0, in the column ``id``."""
+    df = keys.withColumn("parent", F.lit(parent))
+    return ids.add_messages(df, "parent", {"id": "e"}, ["k"], "test@bolt/0")
+
+
 def check_no_false_ack(acker: Acker, parent: DataFrame, keys: DataFrame) -> None:
     """Emit the children of these keys: their tree is acked with the last of them, not before."""
     children = emitted(acker, parent, keys, 0)
+    expected = made_by_emit(acker.ids, parent.collect()[0]["tuple"], keys)
+    assert expected.join(children, F.col("id") == F.col("tuple"), "left_anti").isEmpty()
     assert outcomes(acker.client) == []
     [last, *others] = [r["tuple"] for r in children.collect()]
     acker.ack(children.where(F.col("tuple").isin(others)), 0, query_id="last")
@@ -346,8 +354,8 @@ def test_keys_that_cancelled_without_a_salt_do_not_cancel(
     key = colliding(spark, f"tuple|{way}||", F.lit(id_), one ^ two)
     keys = keys.union(spark.createDataFrame([(key,)], "k STRING"))
     assert only(keys, F.bit_xor(plain)) == (0,), "three messages cancelled"
-    made = acker.ids.child(F.lit(id_), "e", way, ["k"])
-    assert only(keys, F.bit_xor(made))[0] != 0
+    made = made_by_emit(acker.ids, id_, keys)
+    assert only(made, F.bit_xor("id"))[0] != 0
     check_no_false_ack(acker, parent, keys)
 
 
@@ -397,8 +405,7 @@ def test_author_of_data_without_the_salt_gets_no_false_ack(
 
     def children(ids: Ids) -> list[int]:
         df = spark.createDataFrame([(name,) for name in names], "k STRING")
-        made = df.select("k", ids.child(F.lit(id_), "e", "e@bolt/0", ["k"]).alias("id"))
-        by_key = {r["k"]: r["id"] for r in made.collect()}
+        by_key = {r["k"]: r["id"] for r in made_by_emit(ids, id_, df).collect()}
         return [by_key[name] for name in names]
 
     guess = children(Ids(spark, IdMaker(maker.edges, "f" * 32)))

@@ -16,7 +16,7 @@
     │   └── FenceFullError              the shard holds the maximum number of fences
     ├── BacklogError                    back-pressure: too many untaken verdicts, or a reshard
     ├── ReshardError                    the reshard or the change of settings is not possible
-    ├── DataLossError                   entries of a stream that a micro-batch needs are deleted
+    ├── DataLossError                   entries or rows that a micro-batch needs are deleted
     ├── RejectedError                   the block or tree was nacked instead of tracked
     ├── HighWaterError                  timeout while waiting for room below the high-water mark
     ├── BufferFullError                 timeout while waiting for room in a buffer
@@ -148,7 +148,8 @@ class ReshardError(AckerError):
 class DataLossError(AckerError):
     """Raised by a stream of verdicts when entries that a micro-batch needs were deleted.
 
-    Make sure that a source has one reader. The message names the options that continue.
+    Make sure that a source has one reader. The message names the options that continue. A queue
+    raises it if it lacks the rows of a batch that it has accepted.
     """
 
 

@@ -1,7 +1,8 @@
-"""The calls of ``DeltaQueue`` to Delta, which a fake replaces; the queue was not run against Delta.
+"""The calls of ``DeltaQueue`` to Delta, which a fake replaces.
 
-The fake follows Delta's documentation: an append whose ``txnVersion`` is not above the last one of
-its ``txnAppId`` is skipped, and ``replaceWhere`` overwrites the rows that match.
+The fake does what ``versions/test_delta.py`` finds on Delta itself: an append whose ``txnVersion``
+is not above the last one of its ``txnAppId`` is skipped, and ``replaceWhere`` overwrites the rows
+that match.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.spark import BoltWriter, DeltaQueue, TrackWriter
 from tests.spark.conftest import MakeSparkAcker
 
@@ -102,11 +103,40 @@ def test_write_passes_the_query_and_the_batch_to_delta(
     queue = DeltaQueue(PATH + "/")
     for _ in range(2):
         queue.write(records(spark, "a", "b"), "app@q", 3)
-    queue.write(records(spark), "app@q", 4)
-    queue.write(records(spark, "late"), "app@q", 4)
+    for _ in range(2):
+        queue.write(records(spark), "app@q", 4)
     common = {"format": "delta", "path": PATH, "mode": "append", "txnAppId": "app@q"}
     assert delta.writes == [common | {"txnVersion": version} for version in (3, 4, 4)]
-    assert names(queue.read(spark)) == ["a", "b"], "Delta skips the second append of batch 4"
+    assert names(queue.read(spark)) == ["a", "b"]
+
+
+def test_append_that_delta_skips_is_an_error(spark: SparkSession, delta: FakeDelta) -> None:
+    """RESTORE or DELETE has removed the rows, and Delta remembers that it had them."""
+    queue = DeltaQueue(PATH)
+    queue.write(records(spark, "a"), "app@q", 3)
+    queue.write(records(spark, "b", "c"), "app@q", 4)
+    delta.rows = [row for row in delta.rows if row["_batch"] != 4]
+    for batch_id in (4, 2):
+        with pytest.raises(DataLossError, match=f"no row of batch {batch_id} of query.*To append"):
+            queue.write(records(spark, "b", "c"), "app@q", batch_id)
+    queue.write(records(spark), "app@q", 4)  # nothing is missing
+    queue.write(records(spark, "d"), "app@q", 5)
+    assert names(queue.read(spark)) == ["a", "d"]
+
+
+@pytest.mark.parametrize("call", ["write", "replace"])
+def test_session_that_lets_delta_skip_writes_is_refused(
+    spark: SparkSession, delta: FakeDelta, call: str
+) -> None:
+    """With its own ``txnAppId``, Delta skipped each ``replace`` but the first."""
+    name = "spark.databricks.delta.write.txnAppId"
+    spark.conf.set(name, "mine")
+    try:
+        with pytest.raises(ConfigError, match=f"sets {name}.*unset it"):
+            getattr(DeltaQueue(PATH), call)(records(spark, "a"), "app@q", 0)
+    finally:
+        spark.conf.unset(name)
+    assert not delta.writes
 
 
 def test_replace_overwrites_the_rows_of_the_batch_alone(

@@ -1,6 +1,7 @@
 """Regressions of the Spark layer: each was a false ack, or a query that could not continue."""
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
+from acker_redis.errors import ConfigError, DataLossError, HighWaterError, InvalidBatchError
 from acker_redis.protocol.blocks import calls, pack_track
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted
@@ -465,6 +466,22 @@ def test_write_after_another_driver_is_a_no_op(spark: SparkSession, tmp_path: Pa
         queue.write(records(spark, "a"), "q", 0)
     assert queue.read(spark, "sid STRING").count() == 1
     assert not list(tmp_path.glob("_writing-*"))
+
+
+def test_folder_whose_files_were_deleted_is_not_taken_for_its_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By a clean-up of old files; the batch of a query that was stopped then runs again."""
+    queue = FileQueue(tmp_path)
+    assert queue.write(records(spark).limit(0), "q", 0)
+    assert not queue.write(records(spark, "a"), "q", 0), "a batch without rows is one, too"
+    folder = queue.batch_path("q", 0)
+    for file in folder.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(DataLossError, match="has no Parquet file.*Delete the folder to write"):
+        queue.write(records(spark, "a"), "q", 0)
+    shutil.rmtree(folder)
+    assert queue.write(records(spark, "a"), "q", 0)
 
 
 def test_reserved_column_names_are_refused(

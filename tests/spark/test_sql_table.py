@@ -125,11 +125,21 @@ def test_a_row_that_the_database_refuses_fails_the_batch(
         "INSERT INTO done (name, price) VALUES (?, ?) ON CONFLICT DO NOTHING",
         "insert or ignore into done values (?, ?)",
         "UPDATE done SET price = ? WHERE name = ?",
+        # It skips rows whose key is there, without a word; the other one skips those whose is not.
+        "MERGE INTO done USING new ON done.name = new.name WHEN NOT MATCHED THEN INSERT VALUES (?)",
+        "MERGE INTO done USING new ON done.name = new.name WHEN MATCHED THEN UPDATE SET price = ?",
     ],
 )
 def test_statement_that_does_not_replace_rows_is_refused(shop: Shop, statement: str) -> None:
     with pytest.raises(ConfigError, match="upsert adds a row, or replaces"):
         SqlTable(connecting(shop.path), statement, ["name", "price"])
+
+
+def test_merge_that_updates_and_inserts_is_accepted(shop: Shop) -> None:
+    merge = (
+        "MERGE INTO done .. WHEN MATCHED THEN UPDATE SET price = ? WHEN NOT MATCHED THEN INSERT("
+    )
+    SqlTable(connecting(shop.path), f"{merge}name, price) VALUES (?, ?)", ["name", "price"])
 
 
 def test_columns_that_do_not_fit_are_refused(spark: SparkSession, shop: Shop) -> None:

@@ -16,7 +16,7 @@ from typing import IO, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, DataLossError
 
 _QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 _ABANDONED_SECONDS = 24 * 3600.0
@@ -125,10 +125,18 @@ class FileQueue:
 
         Raises:
             ConfigError: The name of the query is invalid.
+            DataLossError: The queue has the folder of the batch, but its files were deleted.
 
         """
         done = self.batch_path(query_id, batch_id)
         if done.exists():
+            # A batch without rows has a file, too.
+            if not any(done.glob("*.parquet")):
+                raise DataLossError(
+                    f"{done} has no Parquet file: the files of this batch were deleted without "
+                    "their folder, so its rows are missing. Delete the folder to write the batch "
+                    "again; to delete old data, delete whole folders"
+                )
             return False
         with self._written_aside(df, done) as aside:
             try:

@@ -43,17 +43,18 @@ class SqlTable:
     """
 
     def __init__(self, connect: Callable[[], Any], upsert: str, columns: Sequence[str]) -> None:
-        words = set(upsert.upper().split())
-        adds = words & {"INSERT", "REPLACE", "MERGE"}
-        replaces = words & {"UPDATE", "REPLACE", "MERGE"}
+        words = set(upsert.upper().replace("(", " (").split())
+        adds = words & {"INSERT", "REPLACE"}
+        replaces = words & {"UPDATE", "REPLACE"}
         if not columns or isinstance(columns, str):
             raise ConfigError("columns is a sequence of the names of columns, in order")
         if not adds or not replaces or "NOTHING" in words:
             raise ConfigError(
                 "upsert adds a row, or replaces the row with the same key: INSERT .. ON CONFLICT "
-                "(key) DO UPDATE SET .., INSERT .. ON DUPLICATE KEY UPDATE .., REPLACE or MERGE. "
-                "With a plain INSERT a batch that runs again would write its rows twice, with DO "
-                "NOTHING it would leave old rows, and with UPDATE new rows would be missing"
+                "(key) DO UPDATE SET .., INSERT .. ON DUPLICATE KEY UPDATE .., REPLACE, or MERGE "
+                "that updates and inserts. With INSERT alone a batch that runs again would write "
+                "its rows twice or keep old rows, with DO NOTHING it would keep old rows, and with "
+                "UPDATE alone new rows would be missing"
             )
         self.connect, self.upsert, self.columns = connect, upsert, tuple(columns)
 

@@ -1,0 +1,72 @@
+"""``DeltaQueue`` on Delta itself, whose jars Maven fetches; each version needs its own Spark.
+
+``tests/spark/test_delta_queue.py`` has a fake of Delta, and the writers on it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.faults.conftest import java
+from tests.spark.faults.stage import Stage
+from tests.spark.versions import delta_steps as steps
+from tests.spark.versions import jars
+from tests.spark.versions.environments import python_of
+
+__all__ = ["java"]
+VERSIONS = [
+    ("3.5", "delta-spark_2.12", "3.3.2"),
+    pytest.param(("4.0", "delta-spark_2.13", "4.0.0"), marks=pytest.mark.nightly),
+    pytest.param(("4.2", "delta-spark_4.2_2.13", "4.4.0"), marks=pytest.mark.nightly),
+]
+
+
+@pytest.fixture(scope="module", params=VERSIONS, ids=lambda each: f"delta-{each[2]}")
+def stage(
+    request: pytest.FixtureRequest, java: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Start a driver with this version of Delta."""
+    spark, artifact, version = request.param
+    conf = jars.delta(artifact, version) | {"spark.sql.shuffle.partitions": "1"}
+    scratch = tmp_path_factory.mktemp(f"delta-{version}")
+    with Stage(scratch, "local[2]", conf, python=python_of(spark)) as running:
+        yield running
+
+
+def test_calls_do_what_a_queue_promises(stage: Stage, tmp_path: Path) -> None:
+    """As the fake does: a batch is there once, and ``replace`` overwrites it alone."""
+    one = [(1, "app@q", 0), (2, "app@q", 0)]
+    two = [(5, "app@q", 1), (6, "app@q", 1)]
+    found = stage.run(steps.calls, tmp_path / "table")
+    assert found == [one, one, [*one, (4, "app@q", 1)], *3 * [[*one, *two]], one]
+
+
+def test_stream_reads_appended_rows_once(stage: Stage, tmp_path: Path) -> None:
+    """And no rows that replace others."""
+    found = stage.run(steps.stream, tmp_path / "table", tmp_path / "checkpoint")
+    assert found == [[1, 2], [], [4]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("RESTORE TABLE {} TO VERSION AS OF 0", [(1, "app@q", 0)]),
+        ("DELETE FROM {} WHERE n = 2", [(1, "app@q", 0)]),
+        ("DELETE FROM {}", []),
+    ],
+)
+def test_skipped_append_is_an_error_that_says_what_to_do(
+    stage: Stage, tmp_path: Path, statement: str, left: list[tuple[int, str, int]]
+) -> None:
+    """Delta remembers the append, and wrote 10 of 20 rows without a word."""
+    found = stage.run(steps.removed, tmp_path / "table", statement)
+    assert "DataLossError" in found["error"]
+    assert "no row of batch 1 of query app@q" in found["error"]
+    assert found["table"] == left
+    assert found["again"] == [*left, (2, "app@q", 1)]
+
+
+def test_session_that_lets_delta_skip_writes_is_refused(stage: Stage, tmp_path: Path) -> None:
+    for error in stage.run(steps.session, tmp_path / "table"):
+        assert error.startswith("ConfigError: the session sets spark.databricks.delta.write.txn")

@@ -123,7 +123,8 @@ class Batch:
 
         Args:
             label: The source's name for the block, 1 to 255 bytes. The verdicts carry it. It must
-                differ between attempts. Labels like ``orders/3@1000`` are reserved for Spark.
+                differ between attempts, and never name other records later: the block would have
+                the same anchors. Labels like ``orders/3@1000`` are reserved for Spark.
             deltas: One number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's first
                 messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a tree without messages,
                 which is complete at once, and for a slot that is not ``present``.

@@ -19,7 +19,7 @@ from acker_redis.protocol.codes import CODES, Treatment, treatment_of
 from acker_redis.protocol.commands import parse_error
 from acker_redis.protocol.scripts import Script
 from acker_redis.transport.bounded import ReplyTooLargeError
-from acker_redis.transport.words import plain_words
+from acker_redis.transport.words import no_answer, plain_words
 
 _PASSES = (
     redis.exceptions.ConnectionError,
@@ -182,13 +182,16 @@ def translate(
             return RedisUnavailableError(
                 f"Redis cannot run the call now ({CODES[code].when}): {words.rstrip('.')}"
             )
-        return RedisUnavailableError(
-            f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
-        )
+        return RedisUnavailableError(no_answer(words))
     if treatment_of(code) is Treatment.PATIENT:
         refused = RedisRefusedError(_refusal(code, words))
         refused.code, refused.may_pass = code, may_pass(error)
         return refused
+    if code == "MOVED":
+        return RedisRefusedError(
+            f"this server is a node of a cluster, and another node has the slot (MOVED {words}): "
+            "write redis+cluster:// in the URL, or use a client for clusters"
+        )
     if words.startswith("Function not found"):
         return RedisRefusedError(
             "Redis lacks the functions of this version; run acker-redis functions load as a user "

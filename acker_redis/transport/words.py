@@ -29,6 +29,10 @@ _ADVICE = (
 """What to do about replies that do not say it themselves. redis-py cuts the code of some."""
 
 
+_RUNS = "the nodes of the cluster ", "max number of clients "
+"""How the words of errors of servers that run begin."""
+
+
 def plain_words(text: str) -> str:
     """Return the message of an error of redis-py in words; one without such parts is unchanged.
 
@@ -51,6 +55,18 @@ def plain_words(text: str) -> str:
             return f"{text.rstrip('.')}: {advice}"
     text = _REFUSED.sub(lambda it: f"Error {it[1]} connecting to {it[2]}. {_strerror(it[1])}", text)
     return _PLAIN.get(text.rstrip("."), _PAIR.sub(r": \2", text))
+
+
+def no_answer(words: str) -> str:
+    """Return the message of an error without a reply, from its plain words.
+
+    >>> no_answer("Timeout reading from redis:6379")
+    'Redis did not answer: Timeout reading from redis:6379; is it running and reachable?'
+    """
+    words = words.rstrip(".")
+    if words.startswith(_RUNS):
+        return f"Redis cannot run the call now: {words}"
+    return f"Redis did not answer: {words}; is it running and reachable?"
 
 
 def _strerror(number: str) -> str:

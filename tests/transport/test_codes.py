@@ -90,14 +90,15 @@ def test_unknown_code_is_refused_and_too_many_clients_pass() -> None:
     assert isinstance(translate(parsed("NEWCODE some words")), RedisRefusedError)
     busy = translate(parsed("ERR max number of clients reached"))
     assert isinstance(busy, RedisUnavailableError)
-    assert str(busy).startswith("Redis did not answer: max number of clients")
+    assert str(busy).startswith("Redis cannot run the call now: max number of clients")
 
 
 def test_errors_name_the_state_of_the_server() -> None:
     error: AckerError = translate(redis.ResponseError("NOREPLICAS Not enough good replicas."))
     assert str(error) == (
         "Redis cannot run the call now (fewer replicas than `min-replicas-to-write`): "
-        "NOREPLICAS Not enough good replicas"
+        "NOREPLICAS Not enough good replicas: start its replicas again, or lower "
+        "min-replicas-to-write"
     )
 
 

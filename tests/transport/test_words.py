@@ -6,10 +6,12 @@ import struct
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from acker_redis import Acker
 from acker_redis.aio import AsyncAcker
 from acker_redis.errors import RedisUnavailableError
+from acker_redis.transport.errors import translate
 from acker_redis.transport.words import plain_words
 from tests.transport.listener import Listener
 
@@ -80,6 +82,16 @@ def test_reset_of_a_connection_is_named_in_words() -> None:
             "Error connecting to localhost:7. ::1: Connection refused, 127.0.0.1: Connection timed "
             "out",
         ),
+        (
+            "TTL exhausted.",
+            "the nodes of the cluster sent the call from one to another, sixteen times: they "
+            "disagree on which of them has its slot (redis-cli --cluster check HOST:PORT shows it)",
+        ),
+        (
+            "NOREPLICAS Not enough good replicas to write.",
+            "NOREPLICAS Not enough good replicas to write: start its replicas again, or lower "
+            "min-replicas-to-write",
+        ),
         ("No master found for 'a' : ", "no sentinel names a master for 'a'"),
         ("READONLY You can't write (1, 'x'", "READONLY You can't write (1, 'x'"),
         ("Timeout reading from redis:6379", "Timeout reading from redis:6379"),
@@ -87,3 +99,15 @@ def test_reset_of_a_connection_is_named_in_words() -> None:
 )
 def test_messages_of_redis_py(text: str, words: str) -> None:
     assert plain_words(text) == words
+
+
+def test_error_of_a_server_that_runs_does_not_ask_whether_it_runs() -> None:
+    for error, begin in (
+        (redis.exceptions.ClusterError("TTL exhausted."), "Redis cannot run the call now: the no"),
+        (redis.ConnectionError("max number of clients reached"), "Redis cannot run the call now"),
+        (redis.exceptions.MovedError("1 127.0.0.1:7"), "this server is a node of a cluster, and"),
+    ):
+        said = str(translate(error))
+        assert said.startswith(begin)
+        assert "is it running" not in said
+    assert "write redis+cluster:// in the URL" in said

@@ -39,7 +39,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
-  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms')
+  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms', 'salt')
 -- part: schema
 -- part: limits
 -- part: ring
@@ -54,6 +54,8 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: records
 local conf_deadline, conf_tick, conf_ticked = conf[15], conf[16], conf[17]
 -- part: deadline
+local conf_salt = conf[19]
+-- part: feed
 -- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]
 if tracks > 0 and reshard then
@@ -281,10 +283,8 @@ end
 if #changed > 0 then call('HSET', meta, unpack(changed)) end
 for _, group in ipairs(groups) do
   if group.told and conf[9] == 'yes' then
-    -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-      '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
-        .. ',"rows":' .. group.json .. '}')
+    publish(group.verdict, group.task, '{"verdict":"' .. group.verdict .. '","reason":"'
+      .. group.reason .. '","n":' .. group.n .. ',"rows":', group.json)
   end
 end
 if slo_ms > 0 then

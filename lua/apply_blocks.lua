@@ -47,7 +47,7 @@ if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
-  'tick_ms', 'ticked_ms', 'slo_ms')
+  'tick_ms', 'ticked_ms', 'slo_ms', 'salt')
 -- part: schema
 -- part: limits
 -- part: ring
@@ -61,6 +61,8 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: clock
 -- part: fence
 local conf_deadline, conf_tick, conf_ticked = conf[14], conf[15], conf[16]
+local conf_salt = conf[18]
+-- part: feed
 -- part: deadline
 
 -- part: headers
@@ -367,11 +369,9 @@ if conf[9] == 'yes' then
   for _, told in ipairs(entries) do
     if told.written then
       local item = told.item
-      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
-        '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
-          .. ',"block":"' .. item.name .. '","label":"' .. escape(item.label) .. '","age":'
-          .. told.age .. told.json .. '}')
+      publish(told.verdict, item.task, '{"verdict":"' .. told.verdict .. '","reason":"'
+        .. told.reason .. '","n":' .. told.n .. ',"block":"' .. item.name .. '","label":"'
+        .. escape(item.label) .. '","age":' .. told.age, told.json)
     end
   end
 end

@@ -21,12 +21,15 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
-local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges', 'unfinished:left')
+local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges', 'unfinished:left',
+  'salt')
 -- part: schema
 local expiring = shard .. ':expiring'
 -- part: clock
 local conf_edges = conf[4] or ''
 -- part: odd
+local conf_salt = conf[6]
+-- part: feed
 
 -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
 -- earlier calls have deleted.
@@ -92,9 +95,8 @@ end
 if #fields > 0 then call('HSET', meta, unpack(fields)) end
 for _, group in ipairs(groups) do
   if conf[3] == 'yes' then
-    -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
-    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':nack:' .. group.task,
-      format('{"verdict":"nack","reason":"expired","n":%d,"rows":%s}', #group.rows, group.json))
+    publish('nack', group.task, '{"verdict":"nack","reason":"expired","n":' .. #group.rows
+      .. ',"rows":', group.json)
   end
 end
 local orphaned = #taken - nacked

@@ -23,12 +23,15 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
-local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges', 'slo_ms')
+local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges', 'slo_ms',
+  'salt')
 -- part: schema
 local expiring = shard .. ':blocks_expiring'
 -- part: clock
 local conf_edges = conf[4] or ''
 -- part: odd
+local conf_salt = conf[6]
+-- part: feed
 -- part: escape
 
 -- part: bitmaps
@@ -154,13 +157,12 @@ for task, source in pairs(waiting) do
 end
 for _, block in ipairs(blocks) do
   if conf[3] == 'yes' and block.n > 0 then
-    -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
-    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':mixed:' .. block.task,
+    publish('mixed', block.task,
       format('{"verdict":"mixed","reason":"expired","n":%d,"block":"%s","label":"%s","age":%s,'
         .. '"cause":"%s","idle":%s,"slots":%d,"nacked":"', block.n, block.name,
-        escape(block.label), block.age, block.cause, block.idle, block.slots)
-        .. block.nacked .. '","failed":"' .. block.failed .. '","residuals":"' .. block.residuals
-        .. (block.present ~= '' and '","present":"' .. block.present or '') .. '"}')
+        escape(block.label), block.age, block.cause, block.idle, block.slots),
+      block.nacked .. '","failed":"' .. block.failed .. '","residuals":"' .. block.residuals
+        .. (block.present ~= '' and '","present":"' .. block.present or '') .. '"')
   end
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end

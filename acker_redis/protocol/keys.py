@@ -4,6 +4,7 @@ A namespace has ``shards`` shards. All keys of a shard share the hash tag
 ``{<namespace>:<shard>}``, so on a Redis Cluster they are in one slot.
 """
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -125,3 +126,15 @@ def audit_of(namespace: str) -> str:
 def channel(namespace: str, verdict: str, task: str) -> str:
     """Return the pub/sub channel of a task's verdicts (``ack``, ``nack`` or ``touch``)."""
     return f"acker:{namespace}:{verdict}:{task}"
+
+
+def feed_tag(salt: str) -> str:
+    """Return the member ``of`` of the messages of a namespace on its channels: 16 hex digits.
+
+    All databases of a server have the same channels, and a namespace that is created again has
+    those of the old one. The tag tells them apart, and reveals nothing of the salt.
+
+    >>> feed_tag("00" * 16)
+    '2b2156b9d82c72f6'
+    """
+    return hashlib.sha1(f"feed:{salt}".encode(), usedforsecurity=False).hexdigest()[:16]

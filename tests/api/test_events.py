@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from uvicorn import Config
 
@@ -20,7 +21,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.acl import rule
 from acker_redis.protocol.keys import channel
 from acker_redis.sync.client import Acker
-from tests.api.service import METRICS_TOKEN, TOKEN, app_of
+from tests.api.service import HOST, METRICS_TOKEN, TOKEN, app_of
 from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1
 from tests.api.test_redis_away import UNREACHABLE
@@ -382,6 +383,78 @@ def test_broken_subscription_is_renewed_with_a_gap(
             track(acker, anchor, 0)
             (told,) = (await stream.wait_for("outcome")).data["outcomes"]
             assert told["anchor"] == str(anchor)
+
+    run(any_server.url, talk)
+
+
+def test_message_that_cuts_the_subscription_leaves_a_gap_and_nothing_else(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Redis disconnects a subscriber with 32 MB of unread messages: any tenant can publish them."""
+    acker, bills = make_any_acker(), make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        assert (await stream.wait_for("hello")).data["live"] is True
+        for anchor, size in ((7, 40_000_000), (8, 40_000_000)):
+            bills.connection.client.publish(channel(bills.namespace, "ack", "t"), b"x" * size)
+            assert (await stream.wait_for("gap")).data["missed"] is None
+            await wait_until_async(lambda: subscriptions(acker) == (1, 1))
+            track(acker, anchor, 0)
+            (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+            assert told["anchor"] == str(anchor)
+
+    run(any_server.url, talk)
+
+
+def test_other_namespaces_of_the_same_name_are_not_heard(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """All databases of a server have the same channels."""
+    acker = make_any_acker()
+    staging_url = any_server.url.rpartition("/")[0] + "/1"
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        for anchor in range(1, 9):
+            track(staging if anchor < 8 else acker, anchor, 0, f"order-{anchor}")
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        assert told["source_id"] == "order-8"
+        transport = httpx.ASGITransport(service.app)
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+            found = await client.get(f"{V1}/{acker.namespace}/search?q=order")
+        assert [each["source_id"] for each in found.json()["recent"]] == ["order-8"]
+        publish(acker, '[["ff","s",0,""]]')  # as a script of an older client: without a tag
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        assert told["anchor"] == "255"
+
+    with Acker.from_url(staging_url, acker.namespace) as staging:
+        staging.create(acker.config)
+        run(any_server.url, talk)
+        staging.connection.client.flushdb()
+
+
+def test_namespace_that_is_created_again_is_heard_after_a_gap(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker()
+    config = acker.config
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
+        watch = service.services.live._watches[acker.namespace]
+        watch.poke()
+        await stream.wait_for("status")
+        acker.drop()
+        acker.create(config)
+        watch.poke()
+        assert "created again" in (await stream.wait_for("gap")).data["why"]
+        track(acker, 7, 0)
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        assert told["anchor"] == "7"
 
     run(any_server.url, talk)
 

@@ -224,3 +224,14 @@ def test_missed_events_are_counted_once() -> None:
     assert json.loads(gap.split(b"data: ")[1])["missed"] == 10
     assert f"id: {board.ring.id}\n".encode() in gap
     assert listener.take() is None
+
+
+def test_large_message_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only another program can have published it, and to parse it would delay all streams."""
+    gathering, rows = Gathering(), ",".join(['["1","s",0,""]'] * 100)
+    message = f'{{"verdict":"nack","reason":"failed","n":100,"rows":[{rows}]}}'.encode()
+    monkeypatch.setattr(live_verdicts, "MAX_MESSAGE", len(message) - 1)
+    assert not gathering.add(Address("n", "nack", "t"), message, 0)
+    assert not gathering
+    monkeypatch.setattr(live_verdicts, "MAX_MESSAGE", len(message))
+    assert gathering.add(Address("n", "nack", "t"), message, 0)

@@ -18,7 +18,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.ids import SLOTS, block_anchor, split_anchor
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys, feed_tag
 from acker_redis.protocol.slots import pack_slots
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
@@ -198,6 +198,7 @@ def test_live_feed_of_blocks_equals_the_stream(acker: Acker) -> None:
         flat = {name.decode(): value.decode() for name, value in fields.items()}
         plain = {"rows", "n", "age", "idle", "slots"}
         value = {name: json.loads(text) if name in plain else text for name, text in flat.items()}
+        value["of"] = feed_tag(acker.status().shards[0].salt.reveal())
         expected.append((f"acker:{acker.namespace}:{flat['verdict']}:t", value))
     assert said == expected
     assert [value["verdict"] for _, value in said] == ["nack", "touch", "ack", "nack", "mixed"]

@@ -13,7 +13,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.ids import block_anchor
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys, feed_tag
 from acker_redis.protocol.slots import pack_slots
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
@@ -415,8 +415,9 @@ def test_live_feed_has_the_same_bitmaps_as_the_stream(acker: Acker, client: redi
             if message:
                 said.append(json.loads(message["data"]))
     plain = {"rows", "n", "age", "idle", "slots"}
+    tag = {"of": feed_tag(acker.status().shards[0].salt.reveal())}
     assert said == [
-        {name: json.loads(text) if name in plain else text for name, text in fields.items()}
+        {name: json.loads(text) if name in plain else text for name, text in fields.items()} | tag
         for fields in entries(acker)
     ]
     assert [value.get("present") for value in said] == [None, "9040", "9040", "8040"]

@@ -7,7 +7,7 @@ import pytest
 from acker_redis.errors import BacklogError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
-from acker_redis.protocol.keys import ShardKeys, channel
+from acker_redis.protocol.keys import ShardKeys, channel, feed_tag
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import (
@@ -183,6 +183,7 @@ def test_live_feed_equals_the_stream(acker: Acker) -> None:
     stream = ShardKeys(acker.namespace, 0).outcomes("t")
     written = [f for _, f in acker.connection.client.xrange(stream)]
     assert [h["rows"] for h in heard] == [json.loads(f[b"rows"]) for f in written]
+    assert {h["of"] for h in heard} == {feed_tag(acker.status().shards[0].salt.reveal())}
     assert [(h["verdict"], h["reason"], h["n"]) for h in heard] == [
         ("touch", "reset", 1),
         ("ack", "completed", 1),

@@ -26,10 +26,15 @@ MAX_BLOCKS = 50
 MAX_TEXT = 128 * 1024
 """Approximate maximum length of an event, in characters."""
 
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Maximum size of a message, in bytes; the scripts publish about 1 MB at most. To parse a larger
+one of another program would delay all streams."""
+
 _CHANNEL = re.compile(
     rb"acker:([A-Za-z0-9_.-]{1,64}):(ack|nack|touch|mixed):([A-Za-z0-9_.-]{1,64})"
 )
 _RESIDUAL = re.compile(r"[0-9a-f]{16}")
+_TAG = re.compile(rb',"of":"([0-9a-f]{16})"\}\Z')
 _HEAD = re.compile(rb'\{"verdict":"[a-z]+","reason":"([a-z]+)","n":([0-9]{1,9}),')
 
 
@@ -50,6 +55,16 @@ class Address:
         """
         match = _CHANNEL.fullmatch(channel)
         return cls(*(part.decode() for part in match.groups())) if match else None
+
+
+def tag_of(message: bytes) -> str | None:
+    """Return the tag of the namespace that published a message; None for a script without tags.
+
+    >>> tag_of(b'{"verdict":"ack","of":"0123456789abcdef"}')
+    '0123456789abcdef'
+    """
+    match = _TAG.search(message, max(0, len(message) - 30))
+    return match[1].decode() if match else None
 
 
 class _Row(NamedTuple):
@@ -114,7 +129,7 @@ class Gathering:
     def add(self, address: Address, message: bytes, at_ms: int) -> bool:
         """Add a published message; return False, and ignore it, if no script has written it."""
         head = _HEAD.match(message)
-        if not head:
+        if not head or len(message) > MAX_MESSAGE:
             return False
         count = int(head[2])
         if not self._room(address.verdict) and len(self.blocks) >= MAX_BLOCKS:

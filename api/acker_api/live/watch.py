@@ -9,13 +9,13 @@ from typing import Any
 
 from acker_api.live.board import HELLO, STATE, Board, Listener
 from acker_api.live.ring import Ring
-from acker_api.live.verdicts import Address, Gathering
+from acker_api.live.verdicts import Address, Gathering, tag_of
 from acker_api.live.wire import frame, pack
 from acker_api.problems import INTERNAL, Problem, of_error
 from acker_api.reading.kept import KeptEach
 from acker_api.reading.overview import Judged
 from acker_api.shapes.status import NamespaceStatus
-from acker_redis.errors import AckerError
+from acker_redis.errors import AckerError, NamespaceNotFoundError
 from acker_redis.logs import Event
 
 log = logging.getLogger("acker_api")
@@ -122,6 +122,8 @@ class NamespaceWatch(Watch):
         self._namespace, self._standing = namespace, standing
         self._edges: tuple[str, ...] = ()
         self._gathering = Gathering()
+        self._feed_tag = ""
+        """The tag of the namespace; '' before it was read, and while it does not exist."""
         self._flush: asyncio.TimerHandle | None = None
         self._flushed = 0.0
         self._ahead_ms = 0.0
@@ -139,7 +141,9 @@ class NamespaceWatch(Watch):
         return round(1000 * self._begun + self._ahead_ms)
 
     def heard(self, address: Address, message: bytes) -> None:
-        """Handle a verdict that was published."""
+        """Handle a verdict that was published, unless another namespace of this name did that."""
+        if tag_of(message) not in (None, self._feed_tag):
+            return
         at_ms = round(1000 * time.time() + self._ahead_ms)
         if self._gathering.add(address, message, at_ms) and self._gathering and not self._flush:
             wait = max(0.0, self._flushed + BATCH - time.monotonic())
@@ -148,8 +152,7 @@ class NamespaceWatch(Watch):
     def hears(self, why: str) -> None:
         """Set why no verdicts are received; '' while they are."""
         if not why and self._deaf and self.polled.is_set():
-            text = "the subscription was interrupted; GET outcomes has the untaken verdicts"
-            self.tell("gap", pack({"missed": None, "why": text}))
+            self._gap("the subscription was interrupted")
         self._deaf = why
         if self.polled.is_set():
             self.begun()
@@ -161,9 +164,16 @@ class NamespaceWatch(Watch):
         await super().close()
 
     async def _poll(self) -> float:
-        status = await self._standing.get(self._namespace)
+        try:
+            status = await self._standing.get(self._namespace)
+        except NamespaceNotFoundError:
+            self._feed_tag = ""
+            raise
         self._ahead_ms = status.shards[0].now_ms - 1000 * time.time()
         self._edges = self._gathering.edges = tuple(status.config.edges)
+        if self._feed_tag not in ("", status.feed_tag):
+            self._gap("the namespace was created again")
+        self._feed_tag = status.feed_tag
         if status.config.publish != self._publishes:
             self._publishes = status.config.publish
             if self.polled.is_set():
@@ -184,6 +194,10 @@ class NamespaceWatch(Watch):
         self._greeted = data
         # With an id, so that a client that has received no verdict yet can resume too.
         self.show(HELLO, lambda listener: frame("hello", data, listener.id, RETRY_MS))
+
+    def _gap(self, why: str) -> None:
+        text = f"{why}; GET outcomes has the untaken verdicts"
+        self.tell("gap", pack({"missed": None, "why": text}))
 
     def _tell_gathered(self) -> None:
         self._flush, self._flushed = None, time.monotonic()

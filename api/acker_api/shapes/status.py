@@ -6,13 +6,14 @@ Fields are only ever added. Times are in ms; a ``_ms`` that is a point in time c
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from acker_api.shapes.trees import Oldest
 from acker_redis.doctor.standing import settings, standing
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.keys import feed_tag
 from acker_redis.protocol.reshard import Phase
 from acker_redis.protocol.status import Status
 
@@ -292,6 +293,7 @@ class NamespaceStatus(BaseModel):
     )
     config: Configuration
     shards: list[Shard]
+    _feed_tag: str = PrivateAttr("")
 
     @classmethod
     def of(
@@ -304,4 +306,11 @@ class NamespaceStatus(BaseModel):
         recent: Growth | None = None,
     ) -> "NamespaceStatus":
         """Convert a status."""
-        return cls.model_validate(standing(status, growth, oldest, rates, untaken, recent))
+        found = cls.model_validate(standing(status, growth, oldest, rates, untaken, recent))
+        found._feed_tag = feed_tag(status.shards[0].salt.reveal())
+        return found
+
+    @property
+    def feed_tag(self) -> str:
+        """What the published verdicts of this namespace end with; it is in no answer."""
+        return self._feed_tag

@@ -46,7 +46,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
-  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms')
+  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms', 'salt')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
@@ -323,6 +323,24 @@ local function since(first)
   local ms = now - first
   if ms < 0 then return 0 end
   return ms < MAX_SINCE and ms or MAX_SINCE
+end
+local conf_salt = conf[19]
+-- parts/feed.lua
+-- Publish verdicts for the live feed. Needs namespace, and conf_salt. Gives publish(verdict, task,
+-- head, tail): head and tail are a JSON object without its end.
+local publish
+do
+  local ending
+
+  function publish(verdict, task, head, tail)
+    -- All databases of a server have the same channels. So a message says of which namespace of
+    -- this name it is; the digest reveals nothing of the salt.
+    ending = ending or (conf_salt
+      and ',"of":"' .. string.sub(redis.sha1hex('feed:' .. conf_salt), 1, 16) .. '"}' or '}')
+    -- A user without the right to PUBLISH loses the live feed only; the stream has the entry.
+    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. verdict .. ':' .. task,
+      head .. tail .. ending)
+  end
 end
 -- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]
@@ -607,10 +625,8 @@ end
 if #changed > 0 then call('HSET', meta, unpack(changed)) end
 for _, group in ipairs(groups) do
   if group.told and conf[9] == 'yes' then
-    -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-      '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
-        .. ',"rows":' .. group.json .. '}')
+    publish(group.verdict, group.task, '{"verdict":"' .. group.verdict .. '","reason":"'
+      .. group.reason .. '","n":' .. group.n .. ',"rows":', group.json)
   end
 end
 if slo_ms > 0 then

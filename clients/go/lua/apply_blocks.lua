@@ -54,7 +54,7 @@ if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
-  'tick_ms', 'ticked_ms', 'slo_ms')
+  'tick_ms', 'ticked_ms', 'slo_ms', 'salt')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
@@ -399,6 +399,24 @@ else
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
 local conf_deadline, conf_tick, conf_ticked = conf[14], conf[15], conf[16]
+local conf_salt = conf[18]
+-- parts/feed.lua
+-- Publish verdicts for the live feed. Needs namespace, and conf_salt. Gives publish(verdict, task,
+-- head, tail): head and tail are a JSON object without its end.
+local publish
+do
+  local ending
+
+  function publish(verdict, task, head, tail)
+    -- All databases of a server have the same channels. So a message says of which namespace of
+    -- this name it is; the digest reveals nothing of the salt.
+    ending = ending or (conf_salt
+      and ',"of":"' .. string.sub(redis.sha1hex('feed:' .. conf_salt), 1, 16) .. '"}' or '}')
+    -- A user without the right to PUBLISH loses the live feed only; the stream has the entry.
+    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. verdict .. ':' .. task,
+      head .. tail .. ending)
+  end
+end
 -- parts/deadline.lua
 -- Where rows move a record or a block. Needs conf_deadline, conf_tick, conf_ticked, buckets,
 -- current, now. Gives moved_to(bucket, first): the bucket to move to from this one, and whether
@@ -806,11 +824,9 @@ if conf[9] == 'yes' then
   for _, told in ipairs(entries) do
     if told.written then
       local item = told.item
-      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
-      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
-        '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
-          .. ',"block":"' .. item.name .. '","label":"' .. escape(item.label) .. '","age":'
-          .. told.age .. told.json .. '}')
+      publish(told.verdict, item.task, '{"verdict":"' .. told.verdict .. '","reason":"'
+        .. told.reason .. '","n":' .. told.n .. ',"block":"' .. item.name .. '","label":"'
+        .. escape(item.label) .. '","age":' .. told.age, told.json)
     end
   end
 end

@@ -7,7 +7,11 @@ from acker_redis.doctor.facts import Missing, NodeFacts, SentinelFacts
 from acker_redis.doctor.finding import Finding, error, merge, ok, warning
 
 LONGEST_LAG = 10
-"""Seconds; Redis's default of min-replicas-max-lag."""
+"""Seconds of silence from which a replica is not in sync: Redis's default of min-replicas-max-lag.
+"""
+MAX_LAG = 2
+"""Seconds; the recommended min-replicas-max-lag, as the pages have it. Replicas report each second,
+and for so long a master that is cut off still answers writes."""
 
 
 def check(nodes: tuple[NodeFacts, ...], clustered: bool) -> Iterator[Finding]:
@@ -69,6 +73,7 @@ def replicas(node: NodeFacts) -> Finding:
     else:
         least = int(node.config.get("min-replicas-to-write", 0))
         lag = int(node.config.get("min-replicas-max-lag", LONGEST_LAG))
+        least = least if lag else 0  # with a lag of 0 Redis ignores the other setting
     good = len(known) - len(late)
     if least > good:
         return error(
@@ -89,19 +94,43 @@ def replicas(node: NodeFacts) -> Finding:
     if not known:
         return ok("replicas", "none; what a crash loses depends on persistence alone", node.name)
     if not least:
-        more = (
-            "" if len(known) > 1 else "add a second replica (else one failure stops writes), then: "
-        )
         return warning(
             "replicas",
             f"{len(known)} in sync, min-replicas-to-write is 0: a partitioned or replaced master "
             "accepts writes that are then lost; this causes no false ack, but sources replay",
-            f"{more}redis-cli CONFIG SET min-replicas-to-write 1, on the replicas too, with "
-            f"min-replicas-max-lag {LONGEST_LAG}",
+            _fewest(len(known)),
             node.name,
         )
     text = f"{len(known)} in sync, min-replicas-to-write {least}, min-replicas-max-lag {lag}"
+    if lag > MAX_LAG:
+        return warning(
+            "replicas",
+            f"{text}: a master that is cut off accepts writes for {lag} s more; they are lost",
+            f"redis-cli CONFIG SET min-replicas-max-lag {MAX_LAG}, on the replicas too",
+            node.name,
+        )
+    if least < len(known):
+        text += (
+            f": a master that is cut off together with {least} of its replicas still accepts "
+            f"writes, which are then lost; only {len(known)}, the number of all replicas, prevents "
+            "that, and then one lost replica stops writes"
+        )
     return ok("replicas", text, node.name)
+
+
+def _fewest(replicas: int) -> str:
+    """Return the fix for a master that needs no replica to accept writes."""
+    fix = (
+        "redis-cli CONFIG SET min-replicas-to-write {} and CONFIG SET min-replicas-max-lag "
+        f"{MAX_LAG}, on the replicas too"
+    )
+    if replicas == 1:
+        return f"add a second replica (else one failure stops writes), then: {fix.format(1)}"
+    return (
+        f"{fix.format(1)}: a master without any replica then stops. Only {replicas}, the number of "
+        f"all replicas, stops one that is cut off together with some of them; then one lost "
+        "replica stops writes"
+    )
 
 
 def sentinels(facts: SentinelFacts) -> Finding:

@@ -1,6 +1,7 @@
 """Checks of replicas, sentinels, clusters, clocks, clients and rights: tables."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,27 +46,51 @@ def test_role(info: dict[str, Any], clustered: bool, level: str) -> None:
 
 
 GOOD = {"ip": "r", "port": 1, "state": "online", "offset": 1, "lag": 0}
+TWO = [GOOD, GOOD | {"port": 2}]
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("slaves", "least", "level", "says"),
+    ("slaves", "least", "lag", "level", "says"),
     [
-        ([], "0", "ok", "none"),
-        ([], "1", "error", "NOREPLICAS"),
-        ([GOOD], "0", "warning", "min-replicas-to-write is 0"),
-        ([GOOD], "1", "ok", "1 in sync"),
-        ([GOOD, GOOD | {"port": 2}], "0", "warning", "2 in sync"),
-        ([GOOD, GOOD | {"port": 2, "lag": 11}], "1", "warning", "r:2 lags by 11 s"),
-        ([GOOD | {"state": "wait_bgsave"}], "0", "warning", "wait_bgsave"),
-        ([GOOD | {"lag": 11}], "1", "error", "every write is refused"),
+        ([], "0", "2", "ok", "none"),
+        ([], "1", "2", "error", "NOREPLICAS"),
+        ([GOOD], "0", "2", "warning", "min-replicas-to-write is 0"),
+        ([GOOD], "1", "0", "warning", "min-replicas-to-write is 0"),
+        ([GOOD], "1", "10", "warning", "accepts writes for 10 s more"),
+        ([GOOD], "1", "2", "ok", "1 in sync"),
+        (TWO, "0", "2", "warning", "2 in sync"),
+        (TWO, "1", "2", "ok", "with 1 of its replicas still accepts writes"),
+        (TWO, "2", "2", "ok", "2 in sync, min-replicas-to-write 2"),
+        ([*TWO, GOOD | {"port": 3}], "2", "2", "ok", "only 3, the number of all replicas"),
+        ([GOOD, GOOD | {"port": 2, "lag": 11}], "1", "2", "warning", "r:2 lags by 11 s"),
+        ([GOOD | {"state": "wait_bgsave"}], "0", "2", "warning", "wait_bgsave"),
+        ([GOOD | {"lag": 11}], "1", "2", "error", "every write is refused"),
     ],
 )
-def test_replicas(slaves: list[dict[str, Any]], least: str, level: str, says: str) -> None:
+def test_replicas(
+    slaves: list[dict[str, Any]], least: str, lag: str, level: str, says: str
+) -> None:
     info: dict[str, Any] = {f"slave{number}": each for number, each in enumerate(slaves)}
     info["connected_slaves"] = len(slaves)
-    found = checks_replication.replicas(node(info, {"min-replicas-to-write": least}))
+    config = {"min-replicas-to-write": least, "min-replicas-max-lag": lag}
+    found = checks_replication.replicas(node(info, config))
     assert found.level == level
     assert says in found.detail
+
+
+def test_advice_about_replicas_is_that_of_the_pages() -> None:
+    info = {"connected_slaves": 2, "slave0": TWO[0], "slave1": TWO[1]}
+    fix = checks_replication.replicas(node(info)).fix
+    assert "min-replicas-to-write 1" in fix
+    assert "Only 2, the number of all replicas" in fix
+    lag = f"min-replicas-max-lag {checks_replication.MAX_LAG}"
+    assert lag in fix
+    pages = ("explanation/failover", "reference/connecting", "how-to/choose-durability")
+    for page in (*pages, "how-to/run-in-production"):
+        text = (DOCS / f"{page}.md").read_text()
+        assert lag in text.replace("`", "").replace("| ", "").replace("\n", " "), page
+        assert "number of all replicas" in text, page
 
 
 SENTINELS = {"s:1": "m:1", "s:2": "m:1", "s:3": "m:1"}

@@ -33,6 +33,7 @@ def test_a_master_found_by_sentinels_is_examined(watched: Watched) -> None:
     assert "min-replicas-to-write 1" in found["replicas"].fix
     assert found["canary"].level == "ok"
     watched.ask(watched.master, "CONFIG", "SET", "min-replicas-to-write", 1)
+    watched.ask(watched.master, "CONFIG", "SET", "min-replicas-max-lag", 2)
     assert look(watched.url)["replicas"].level == "ok"
     one = watched.sentinels[0].port
     assert look(f"redis+sentinel://127.0.0.1:{one}/svc")["sentinels"].level == "warning"

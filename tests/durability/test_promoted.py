@@ -94,6 +94,27 @@ def test_master_without_replicas_refuses_writes_with_min_replicas(
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_master_that_keeps_a_replica_is_stopped_only_if_all_are_required(
+    binary: ServerBinary, directory: Path, least: int
+) -> None:
+    """Of two replicas one is promoted beyond a split, the other stays with the old master."""
+    with (
+        ThreeServers(binary, directory, "--min-replicas-to-write", str(least)) as three,
+        Acker.from_url(three.url, "n", retry_for=0) as acker,
+    ):
+        acker.create(CONFIG)
+        three.catch_up()
+        old, new, _ = three.servers
+        three.cut_off(new)
+        if least == 2:
+            wait_until(lambda: refuses(acker), "a master that refuses writes")
+            return
+        applied = track(acker, 2, 10)
+        assert (applied.tracked, old.ask("HGET", "acker:{n:0}:meta", "tracked")) == (1, b"1")
+        assert new.ask("HGET", "acker:{n:0}:meta", "tracked") == b"0", "lost with the old master"
+
+
 def refuses(acker: Acker) -> bool:
     try:
         track(acker, 2 * random.randrange(1, 10**9), 10)

@@ -54,6 +54,11 @@ class Acker:
             source id are tracked in blocks, and the ledger keeps their source ids.
         query_id: The name of the query for all batches, instead of the id that Spark gives; see
             :meth:`batch`.
+        staging: The folder for rows that a batch evaluates once: a path or a URI that the driver
+            and the executors share. By default it is in the query's checkpoint. Necessary outside
+            of ``foreachBatch``, and with Spark Connect unless the session has
+            ``spark.sql.streaming.checkpointLocation``; a local master needs none. The files hold
+            whole rows: protect the folder like the checkpoint.
         timeout: Seconds to connect to Redis, and to wait for a reply.
         retry_for: Seconds for which a call is repeated while Redis does not answer.
 
@@ -85,6 +90,7 @@ class Acker:
         names: Names | None = None,
         ledger: "Ledger | str | None" = None,
         query_id: str | None = None,
+        staging: str | None = None,
         timeout: float = 5.0,
         retry_for: float = 10.0,
     ) -> None:
@@ -98,6 +104,7 @@ class Acker:
             names=names or Names(),
             ledger=Ledger(ledger) if isinstance(ledger, str) else ledger,
             unmentioned=unmentioned,
+            staging=staging,
         )
         self.memory = Memory(application)
         self._query_id = query_id

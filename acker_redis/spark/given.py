@@ -12,7 +12,8 @@ from acker_redis.spark.fold.report import Report
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
-from acker_redis.spark.queries import is_local, run_id_of
+from acker_redis.spark.queries import run_id_of
+from acker_redis.spark.staging import Staging
 
 
 class Given:
@@ -25,6 +26,7 @@ class Given:
         self.memory = memory
         self.batch_id = batch_id
         self.query_id = query_id
+        self.staging = Staging(df, memory.application.staging, self.name, batch_id)
         self._df = df
         self._freezes = freezes
         self._frozen: DataFrame | None = None
@@ -60,12 +62,14 @@ class Given:
         return self._frozen
 
     def freeze(self, df: DataFrame) -> DataFrame:
-        """Return rows that stay the same until the query's next batch begins."""
-        if not self._freezes:
-            return df
-        kept = df.localCheckpoint(eager=not is_local(df.sparkSession))
-        self.memory.keep(self.query_id, kept)
-        return kept
+        """Evaluate rows once; return committed files, which stay until the query's next batch."""
+        return self.keep(df) if self._freezes else df
+
+    def keep(self, df: DataFrame) -> DataFrame:
+        """Evaluate rows once, also in a batch that does not freeze its own."""
+        staged = self.staging.write(df)
+        self.memory.keep(self.query_id, self.staging)
+        return staged.df
 
     @property
     def name(self) -> str:

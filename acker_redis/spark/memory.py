@@ -22,7 +22,8 @@ from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import Names
-from acker_redis.spark.queries import context_of, is_local, release
+from acker_redis.spark.queries import context_of, is_local
+from acker_redis.spark.staging import Staging
 from acker_redis.sync import client
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Application:
     names: Names
     ledger: Ledger | None
     unmentioned: Unmentioned
+    staging: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "driver", "executors"):
@@ -92,7 +94,7 @@ class Memory:
         self._lock = threading.Lock()
         self._messages: dict[str, int] = {}
         self._began: dict[str, float] = {}
-        self._kept: dict[str, list[DataFrame]] = {}
+        self._kept: dict[str, dict[Staging, None]] = {}
         self._warned: set[str] = set()
         self._applied: dict[str, tuple[str, int]] = {}
         self._ids: tuple[object, Ids] | None = None
@@ -130,10 +132,10 @@ class Memory:
         """Return whether the last batch of a query was large; False if none is known."""
         return self._messages.get(query_id, 0) > DRIVER_MOST / 4
 
-    def keep(self, query_id: str, df: DataFrame) -> None:
-        """Note rows that a query has kept; they are released when its next batch begins."""
+    def keep(self, query_id: str, staging: Staging) -> None:
+        """Note the folders of a batch; they are deleted when the query's next batch begins."""
         with self._lock:
-            self._kept.setdefault(query_id, []).append(df)
+            self._kept.setdefault(query_id, {})[staging] = None
 
     def forget(self, query_id: str) -> None:
         """Forget the size of a query's batches: a batch failed, and its size may be the cause."""
@@ -148,10 +150,10 @@ class Memory:
         now = time.monotonic()
         with self._lock:
             before, self._began[query_id] = self._began.get(query_id), now
-            kept = self._kept.pop(query_id, [])
+            kept = self._kept.pop(query_id, {})
             warned = query_id in self._warned
-        for df in kept:
-            release(df)
+        for staging in kept:
+            staging.delete()
         if before is None or warned:
             return
         least = self.application.client.config.fence_ms

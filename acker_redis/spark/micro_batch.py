@@ -53,9 +53,9 @@ class MicroBatch:
     ended (:meth:`hand_on`). If Spark then runs the batch again, the acker applies nothing twice.
 
     **One evaluation.** A plan may give different rows each time that Spark computes it. Therefore
-    :attr:`df` and the results of :meth:`emit` are kept (``localCheckpoint``) until the next batch
-    of the query begins. Pass every other DataFrame that two branches share, such as a join with a
-    table that changes, through :meth:`freeze`.
+    :attr:`df` and the results of :meth:`emit` are written once, to files that are kept until the
+    next batch of the query begins (``staging`` of :class:`Acker`). Pass every other DataFrame that
+    two branches share, such as a join with a table that changes, through :meth:`freeze`.
 
     When the block ends, it raises:
 
@@ -105,11 +105,12 @@ class MicroBatch:
         return self._given.frozen()
 
     def freeze(self, df: DataFrame) -> DataFrame:
-        """Return a DataFrame that gives the same rows each time, until the query's next batch.
+        """Evaluate rows once now; return them as committed files (``staging`` of :class:`Acker`).
 
-        On a cluster Spark computes the rows now, because two executors could otherwise compute one
-        partition at the same time with different results. With a local master Spark computes them
-        at their first use. A no-op for a batch that was opened with ``freeze=False``.
+        The result gives the same rows each time, until the query's next batch begins, also if tasks
+        are retried, run twice, or lose their executor. Refer to its columns by name: a column of
+        ``df`` itself, as in ``df["price"]``, is not one of the result. A no-op for a batch that was
+        opened with ``freeze=False``.
         """
         return self._given.freeze(df)
 
@@ -396,12 +397,12 @@ class MicroBatch:
         place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen)
         with self._described("apply"), self._given.once_a_run():
             try:
-                done = apply(job, terms, place)
+                done = apply(job, terms, place, self._given.keep)
             except DuplicateMessageError:
                 twice = self._terms.delivered_twice(terms)
                 if twice.isEmpty():
                     raise
-                done = apply(job, self._terms.without(terms, twice), place)
+                done = apply(job, self._terms.without(terms, twice), place, self._given.keep)
         self.report = combine(
             done.shards,
             query_id=self.query_id,

@@ -1,4 +1,4 @@
-"""The streaming query that a DataFrame belongs to, and the description of jobs in the Spark UI."""
+"""The streaming query of a DataFrame, its checkpoint, and descriptions of jobs in the Spark UI."""
 
 import contextlib
 import uuid
@@ -64,12 +64,19 @@ def is_local(spark: SparkSession) -> bool:
         return False
 
 
-def release(df: DataFrame) -> None:
-    """Release the rows that ``localCheckpoint`` keeps of a DataFrame."""
-    # Spark releases them itself when the JVM of the driver collects garbage, perhaps hours later.
-    # With Spark Connect the server releases them when no client refers to the DataFrame.
-    with contextlib.suppress(Exception):
-        df._jdf.queryExecution().analyzed().rdd().unpersist(False)
+def checkpoint_of(df: DataFrame) -> str | None:
+    """Return the checkpoint of the query that a DataFrame belongs to, as a URI; None if unknown.
+
+    With Spark Connect it is the default of the session, if one is set.
+    """
+    spark = df.sparkSession
+    query_id = _local(spark, _QUERY)
+    if query_id:
+        with contextlib.suppress(Exception):
+            uuid_of = spark.sparkContext._jvm.java.util.UUID.fromString  # type: ignore[union-attr]
+            running = spark._jsparkSession.sharedState().activeStreamingQueries()
+            return str(running.get(uuid_of(query_id)).resolvedCheckpointRoot())
+    return spark.conf.get("spark.sql.streaming.checkpointLocation", None)
 
 
 @contextlib.contextmanager

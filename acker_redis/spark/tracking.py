@@ -159,7 +159,7 @@ class Tracking:
             for shard, rows in terms[-1].df.groupBy(shard_of).count().collect():
                 counts[shard] += rows
         self._wait(counts)
-        return place, apply(job, terms, place)
+        return place, apply(job, terms, place, batch.keep)
 
     def _wait(self, slots: list[int]) -> None:
         # If the batch was tracked before, its own trees may fill the table.

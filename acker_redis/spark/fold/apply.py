@@ -19,7 +19,7 @@ With several shards, ``executors`` runs two Spark jobs. The first merges and che
 gives the digest. Only the second sends, so a batch that one shard refuses changes no shard.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
@@ -42,7 +42,6 @@ from acker_redis.spark.fold.report import ShardReport
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
 from acker_redis.spark.fold.vanished import Unmentioned
-from acker_redis.spark.queries import is_local, release
 
 OnChanged = Literal["raise", "fail_trees"]
 Place = Literal["driver", "executors"]
@@ -87,11 +86,15 @@ class Done:
     changed: bool
 
 
-def apply(job: Job, terms: Sequence[Terms], place: Place) -> Done:
+Keep = Callable[[DataFrame], DataFrame]
+"""A function that evaluates rows once, and returns them as committed files."""
+
+
+def apply(job: Job, terms: Sequence[Terms], place: Place, keep: Keep) -> Done:
     """Apply terms. Raises what :func:`lanes.send` and :meth:`Content.seal` raise."""
     if place == "driver":
         return in_driver(job, collected(terms, job.shards))
-    return _in_executors(job, terms)
+    return _in_executors(job, terms, keep)
 
 
 def in_driver(job: Job, packed: Iterable[Packed]) -> Done:
@@ -118,27 +121,24 @@ def in_driver(job: Job, packed: Iterable[Packed]) -> Done:
     return Done(tuple(lanes.send(client, turn, each) for each in sealed.values()), why is not None)
 
 
-def _in_executors(job: Job, terms: Sequence[Terms]) -> Done:
+def _in_executors(job: Job, terms: Sequence[Terms], keep: Keep) -> Done:
     packed = [each.df.mapInArrow(_packing(each.kind, job.shards), SPARK_SCHEMA) for each in terms]
     if not packed:
         return in_driver(job, [])
-    together = _by_shard(reduce(DataFrame.unionAll, packed), job.shards)
+    together = reduce(DataFrame.unionAll, packed)
     if job.shards == 1:
-        found = _results(together, job, None)
+        found = _results(_by_shard(together, 1), job, None)
         # The batch is empty, so no task ran. The lane must be checked all the same.
         return _done(found) if found else in_driver(job, [])
     # All shards are merged and checked before a call is sent to any shard.
-    together = together.localCheckpoint(eager=not is_local(together.sparkSession))
-    try:
-        digests = _digests(_results(together, job, Sealing(None)))
-        turn, why = _first_turn(job, lanes.digest_of(digests.items())), None
-        if turn is None:
-            why = _why(job)
-            digests = _digests(_results(together, job, Sealing(why)))
-            turn = _next_turn(job, lanes.digest_of(digests.items()))
-        done = _done(_results(together, job, Sending(turn, why, digests)))
-    finally:
-        release(together)
+    together = _by_shard(keep(together), job.shards)
+    digests = _digests(_results(together, job, Sealing(None)))
+    turn, why = _first_turn(job, lanes.digest_of(digests.items())), None
+    if turn is None:
+        why = _why(job)
+        digests = _digests(_results(together, job, Sealing(why)))
+        turn = _next_turn(job, lanes.digest_of(digests.items()))
+    done = _done(_results(together, job, Sending(turn, why, digests)))
     return Done(done.shards, why is not None)
 
 

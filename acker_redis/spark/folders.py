@@ -1,0 +1,76 @@
+"""Folders on the file system of a Spark session: their age, and their deletion.
+
+The driver's JVM reaches every file system of Hadoop. With Spark Connect there is no JVM in this
+process, so only folders of this machine are listed and deleted.
+"""
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def local_path(folder: str) -> Path | None:
+    """Return the path of a folder on this machine; None for another file system.
+
+    >>> local_path("file:/data/q%20x"), local_path("s3a://bucket/q")
+    (PosixPath('/data/q x'), None)
+    """
+    found = urlsplit(folder)
+    if found.scheme == "file":
+        return Path(unquote(found.path))
+    return None if found.scheme else Path(folder)
+
+
+def aged(spark: SparkSession, folder: str) -> Iterator[tuple[str, int]]:
+    """Yield the folders in a folder, with their age in ms by the clock of the file system."""
+    reached = _hadoop(spark, folder)
+    if reached is None:
+        path = local_path(folder)
+        if path is None or not path.is_dir():
+            return
+        found = [(str(each), int(1000 * each.stat().st_mtime)) for each in path.iterdir()]
+    else:
+        fs, path_of = reached
+        try:
+            found = [
+                (each.getPath().toString(), each.getModificationTime())
+                for each in fs.listStatus(path_of)
+                if each.isDirectory()
+            ]
+        except Exception:  # not written to yet, or a right is missing: nothing to delete
+            return
+    # A run writes its folder before this is called, so the youngest one tells the time.
+    now = max((ms for _, ms in found), default=0)
+    yield from ((name, now - ms) for name, ms in found)
+
+
+def delete(spark: SparkSession, folder: str) -> None:
+    """Delete a folder and its content, if it exists; log a warning if that fails."""
+    try:
+        reached = _hadoop(spark, folder)
+        if reached is not None:
+            fs, path_of = reached
+            fs.delete(path_of, True)
+        elif path := local_path(folder):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path)
+    except Exception as error:
+        log.warning("the staging folder %s was not deleted: %s", folder, error)
+
+
+def _hadoop(spark: SparkSession, folder: str) -> tuple[Any, Any] | None:
+    """Return the Hadoop file system and path of a folder; None without a JVM."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # Spark Connect
+        return None
+    path = context._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
+    return path.getFileSystem(context._jsc.hadoopConfiguration()), path

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from acker_redis.spark.queries import query_id_of
     from acker_redis.spark.replays.attempts import with_attempt
     from acker_redis.spark.replays.writer import ReplayWriter
+    from acker_redis.spark.splitting import Split
     from acker_redis.spark.streams.delta_queue import DeltaQueue
     from acker_redis.spark.streams.formats import register
     from acker_redis.spark.streams.outcome_batches import OutcomeBatches
@@ -54,6 +55,7 @@ __all__ = [
     "Queue",
     "ReplayWriter",
     "Report",
+    "Split",
     "SqlTable",
     "TrackWriter",
     "anchors_of",
@@ -85,6 +87,7 @@ _MODULES = {
     "Queue": "streams.queue",
     "ReplayWriter": "replays.writer",
     "Report": "fold.report",
+    "Split": "splitting",
     "SqlTable": "streams.sql_table",
     "TrackWriter": "writers",
     "anchors_of": "functions",

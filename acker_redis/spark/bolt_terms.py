@@ -38,6 +38,7 @@ class BoltTerms:
         self._terms: list[Terms] = []
         self._inputs: DataFrame | None = None
         self._all_acked = self._unanchored = False
+        self._outputs = 0
 
     @property
     def used(self) -> bool:
@@ -54,6 +55,7 @@ class BoltTerms:
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""
+        self._outputs += 1
         rows = out.drop(_PARENT)
         if _PARENT not in out.columns:
             self._add(Kind.CHILD, rows, unanchored)
@@ -63,6 +65,24 @@ class BoltTerms:
             self._add(Kind.MENTION, parents, unanchored)
         else:
             self._add(Kind.CHILD, out, unanchored, parent=_PARENT)
+        return rows
+
+    def split(self, out: DataFrame, empty: DataFrame | None) -> DataFrame:
+        """Add the parts in rows of :meth:`with_parents`; return the rows without the parents.
+
+        ``empty`` has rows without parts that are mentioned.
+        """
+        if empty is not None:
+            self._add(Kind.MENTION, empty, unanchored=False)
+        rows = out.drop(_PARENT)
+        if _PARENT not in out.columns:
+            return rows  # nothing is compared
+        if need_ids(rows, self._names):
+            self._add(Kind.PART, rows, unanchored=False)
+            parents = out.select(F.col(_PARENT).alias(self._names.anchors))
+            self._add(Kind.MENTION, parents, unanchored=False)
+        else:
+            self._add(Kind.PART, out, unanchored=False, parent=_PARENT)
         return rows
 
     def ack(self, df: DataFrame | None, children: str | Column | None, unanchored: bool) -> None:
@@ -85,6 +105,7 @@ class BoltTerms:
             self._all_acked = True
             self._inputs = rows if children is not None else self._inputs
         elif rows is not None:
+            self._outputs += 1
             self._add(Kind.MENTION, rows, unanchored)
 
     def fail(self, df: DataFrame, why: str | Column) -> None:
@@ -105,7 +126,8 @@ class BoltTerms:
         else:
             rows = self._given.frozen()
         inputs = Terms(Kind.INPUT, self._pairs(rows, self._unanchored))
-        terms = [each for each in self._terms if not (every and each.kind is Kind.MENTION)]
+        spare = (Kind.MENTION, Kind.PART) if every else ()
+        terms = [each for each in self._terms if each.kind not in spare]
         if every:
             terms = [Terms(each.kind, each.df.drop("parent")) for each in terms]
             return self._given.job(), [*terms, inputs]
@@ -116,12 +138,24 @@ class BoltTerms:
         return job, [*terms, inputs]
 
     def warn(self, report: Report) -> None:
-        """Log the messages that vanished."""
+        """Log messages that vanished, and once a query that a lost row may go unnoticed."""
+        namespace = self._given.application.namespace
+        if report.mentioned > self._outputs and self._given.memory.is_first("split", report):
+            log.warning(
+                "%s: rows of one message were mentioned up to %d times in batch %d of query %s; to "
+                "notice when one of them is lost, use split",
+                namespace,
+                report.mentioned,
+                report.batch_id,
+                self._given.name,
+            )
+        if not report.vanished:
+            return
         log.warning(
             "%s: in batch %d of query %s messages of %d trees vanished: nothing was emitted from "
             "them, and they were neither acked nor failed. Their trees %s. The first anchors: %s. "
             "If rows are left out on purpose, ack them: b.ack(rows)",
-            self._given.application.namespace,
+            namespace,
             report.batch_id,
             self._given.name,
             report.vanished,

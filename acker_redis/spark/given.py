@@ -13,7 +13,7 @@ from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
 from acker_redis.spark.queries import run_id_of
-from acker_redis.spark.staging import Staging
+from acker_redis.spark.staging import Staged, Staging
 
 
 class Given:
@@ -30,6 +30,7 @@ class Given:
         self._df = df
         self._freezes = freezes
         self._frozen: DataFrame | None = None
+        self._kept: list[Staged] = []
 
     @property
     def application(self) -> Application:
@@ -67,9 +68,14 @@ class Given:
 
     def keep(self, df: DataFrame) -> DataFrame:
         """Evaluate rows once, also in a batch that does not freeze its own."""
-        staged = self.staging.write(df)
         self.memory.keep(self.query_id, self.staging)
+        staged = self.staging.write(df)
+        self._kept.append(staged)
         return staged.df
+
+    def is_kept(self, df: DataFrame) -> bool:
+        """Return whether these are committed files, untransformed."""
+        return any(df is each.df for each in self._kept)
 
     @property
     def name(self) -> str:

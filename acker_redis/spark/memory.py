@@ -95,7 +95,7 @@ class Memory:
         self._messages: dict[str, int] = {}
         self._began: dict[str, float] = {}
         self._kept: dict[str, dict[Staging, None]] = {}
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._applied: dict[str, tuple[str, int]] = {}
         self._ids: tuple[object, Ids] | None = None
 
@@ -151,7 +151,7 @@ class Memory:
         with self._lock:
             before, self._began[query_id] = self._began.get(query_id), now
             kept = self._kept.pop(query_id, {})
-            warned = query_id in self._warned
+            warned = ("timeout", query_id) in self._warned
         for staging in kept:
             staging.delete()
         if before is None or warned:
@@ -159,7 +159,7 @@ class Memory:
         least = self.application.client.config.fence_ms
         if 3000 * (now - before) > least:
             with self._lock:
-                self._warned.add(query_id)
+                self._warned.add(("timeout", query_id))
             log.warning(
                 "%s: a tree may expire after %.0f s, and the batches of this query are %.0f s "
                 "apart; a message waits for the next batch in each job, so give the namespace a "
@@ -168,6 +168,13 @@ class Memory:
                 least / 1000,
                 now - before,
             )
+
+    def is_first(self, what: str, report: Report) -> bool:
+        """Return whether this warning is the first of its query."""
+        with self._lock:
+            known = (what, report.query_id) in self._warned
+            self._warned.add((what, report.query_id))
+        return not known
 
     def has_applied(self, query_id: str, run_id: str | None, batch_id: int) -> bool:
         """Return whether this run of a query, and not an earlier one, has applied this batch."""

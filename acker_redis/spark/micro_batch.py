@@ -29,6 +29,7 @@ from acker_redis.spark.given import Given
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.queries import described
+from acker_redis.spark.splitting import Empty, check_empty, empties, parts
 from acker_redis.spark.streams.queue import Queue
 from acker_redis.spark.tracking import Tracking, check_key
 
@@ -86,6 +87,7 @@ class MicroBatch:
         self._memory = given.memory
         self._terms = BoltTerms(given, unmentioned)
         self._edges: set[str] = set()
+        self._splits = 0
         self._written: list[Queue] = []
         self._tracked = False
         self._open = False
@@ -227,6 +229,53 @@ class MicroBatch:
         else:
             out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
         return self._terms.emit(self.freeze(out) if freeze else out, unanchored)
+
+    def split(
+        self,
+        df: DataFrame,
+        column: str,
+        *,
+        key: str | Column | Sequence[str | Column] = (),
+        edge: str = "",
+        empty: Empty = "vanish",
+    ) -> DataFrame:
+        """Return a row for each element of an array column; the job must mention each row.
+
+        Several rows of one message mention it together, so a row that a join or a filter drops is
+        not missed. Call this method before such a step: each row becomes a part of the message,
+        which the job emits from, acks or fails like a message. A part that the job does not mention
+        has vanished, and the tree fails (``unmentioned`` of :class:`Acker`).
+
+        In the result, ``column`` has the element, and ``tuple`` the id of the part.
+
+        Args:
+            df: Rows made from :attr:`df`, with their ids.
+            column: The name of the array column.
+            key: The columns that distinguish the elements of one message; they may refer to the
+                element: ``key="items.sku"``. By default its place in the array. Equal keys in one
+                message are an error when the block ends.
+            edge: An edge of the namespace that the ids of the parts name, for the report.
+            empty: What happens to a message whose array is null or empty, so that it has no part:
+                ``vanish`` mentions nothing, so its tree fails if no other row mentions it. ``ack``
+                acks the message as left out.
+
+        Raises:
+            InvalidBatchError: A column is missing or has the wrong type, or the block is not open.
+
+        Examples:
+            >>> lines = b.split(b.df, "items", key="items.sku")
+            >>> messages = b.emit(lines.join(prices, "item"), edge="invoice")
+
+        """
+        self._check_bolt()
+        check_empty(empty)
+        given, names = self._given, self._application.names
+        self._splits += 1
+        way = f"{self._splits} {column}@{self.query_id}/{self.batch_id}"
+        rows = parts(self._terms.with_parents(df), column, key, edge, way, given.ids, names)
+        # The rows of a committed file give the same parts each time.
+        out = rows if given.is_kept(df) else self.freeze(rows)
+        return self._terms.split(out, empties(df, column) if empty == "ack" else None)
 
     def ack(
         self,
@@ -413,8 +462,7 @@ class MicroBatch:
             changed=done.changed,
         )
         self._given.note(self.report)
-        if self.report.vanished:
-            self._terms.warn(self.report)
+        self._terms.warn(self.report)
 
     def _described(self, what: str) -> AbstractContextManager[None]:
         """Describe the jobs of the block in the Spark UI."""

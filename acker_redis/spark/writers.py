@@ -22,6 +22,7 @@ from acker_redis.spark.functions import Counted
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import optional_why
+from acker_redis.spark.splitting import Split
 from acker_redis.spark.streams.queue import Queue, check_queues
 from acker_redis.spark.tracking import check_key
 
@@ -121,6 +122,8 @@ class BoltWriter:
             its output must replace the output of an earlier run of the batch.
         queues: The queue for each edge. Two edges need two queues.
         key: The columns that distinguish several rows of one message on one edge.
+        split: Makes rows of an array column before ``process``, which then loses none of them
+            unnoticed; see :meth:`MicroBatch.split`.
         sink: The output of a last bolt. Rows that did not fail are written to it, without the
             columns of ids, before their messages are acked; see :meth:`MicroBatch.write`.
         query_id: As in :meth:`Acker.batch`.
@@ -147,6 +150,7 @@ class BoltWriter:
         queues: Mapping[str, Queue] | None = None,
         *,
         key: Sequence[str | Column] = (),
+        split: Split | None = None,
         sink: Queue | None = None,
         query_id: str | None = None,
         unmentioned: Unmentioned | None = None,
@@ -157,6 +161,7 @@ class BoltWriter:
         self._queues = dict(queues or {})
         self._sink = sink
         self._key = key
+        self._split = split
         self._query_id = query_id
         self._unmentioned = unmentioned or acker.application.unmentioned
         check_unmentioned(self._unmentioned)
@@ -175,7 +180,10 @@ class BoltWriter:
             df, batch_id, query_id=self._query_id, unmentioned=self._unmentioned
         )
         with batch as b:
-            out = self._process(b.df, batch_id)
+            rows = b.df
+            if at := self._split:
+                rows = b.split(rows, at.column, key=at.key, edge=at.edge, empty=at.empty)
+            out = self._process(rows, batch_id)
             names = self._acker.application.names
             fails = optional_why(out, names)
             if fails or self._queues or self._sink is not None:

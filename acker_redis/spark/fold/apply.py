@@ -54,8 +54,8 @@ class Terms:
     """A DataFrame of terms of one kind, with the columns that the kind needs.
 
     Columns: ``anchor`` BIGINT; ``delta`` BIGINT for all kinds with a delta; ``text`` STRING for
-    FAIL, and for TRACK of loose trees. A CHILD may have ``parent`` BIGINT, the id of its input: it
-    stands for a MENTION term.
+    FAIL, and for TRACK of loose trees. A CHILD or a PART may have ``parent`` BIGINT, the id of its
+    input: it stands for a MENTION term.
     """
 
     kind: Kind

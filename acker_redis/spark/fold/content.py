@@ -31,6 +31,10 @@ from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
 
+_COUNTED = 1 << 17
+"""Maximum number of mentions that are all counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """The calls of one shard, in their order."""
@@ -47,14 +51,18 @@ class Sealed:
     """Number of trees with a message that vanished."""
     examples: tuple[str, ...] = ()
     """``anchor:tuple`` of some of these messages."""
+    mentioned: int = 0
+    """How often a message was mentioned at most; 0 if there are parts, or no mentions. Of many
+    mentions, a sixteenth is counted."""
 
 
 class Content:
     """The terms of one shard. ``labels`` has the labels of the tracked blocks, by block number.
 
     With ``fail_all`` the content acks and emits nothing: it fails all named trees with this reason.
-    Unless ``unmentioned`` is ``ack``, each message needs a MENTION term, or its tree a FAIL term.
-    The trees of the others fail with the reason ``why_vanished``, or their messages are not acked.
+    Unless ``unmentioned`` is ``ack``, each message and each part needs a MENTION term, or its tree
+    a FAIL term. The trees of the others fail with the reason ``why_vanished``, or their messages
+    are not acked.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class Content:
         self._unmentioned, self._why_vanished = unmentioned, why_vanished
         self._vanished: Pairs = np.empty(0, np.int64), np.empty(0, np.int64)
         self._inputs, self._tracked = Merged(), Merged()
+        self._mentioned = 0
         self._terms = {Kind.INPUT: 0, Kind.TRACK: 0}
         self._rows: dict[Kind, list[Packed]] = {}
 
@@ -119,16 +128,20 @@ class Content:
             trees,
             len(self._vanished[0]),
             tuple(f"{anchor}:{id_}" for anchor, id_ in lost),
+            self._mentioned,
         )
 
     def _make_whole(self) -> None:
         """Add the children to the inputs, after all checks of the inputs alone."""
         children, mentions = self._pairs(Kind.CHILD), self._pairs(Kind.MENTION)
-        _check_distinct(*children)
-        self._check_inputs(np.concatenate([children[0], mentions[0]]))
+        parts = self._pairs(Kind.PART)
+        _check_distinct(*_both(children, parts))
+        self._check_inputs(np.concatenate([children[0], parts[0], mentions[0]]))
         if self._unmentioned != "ack":
-            anchors, ids = vanished(self._inputs, mentions, children)
+            anchors, ids = vanished(self._inputs, parts, mentions, children)
             failed = _column(row.anchors for row in self._rows.get(Kind.FAIL, []))
+            if not len(parts[1]):
+                self._mentioned = _most(mentions[1])
             others = np.isin(anchors, failed, invert=True)
             self._vanished = anchors[others], ids[others]
         if self._unmentioned == "leave":
@@ -275,6 +288,15 @@ class Content:
         yield from (Part(self._shard, call) for call in calls(touches))
 
 
+def _both(one: Pairs, other: Pairs) -> Pairs:
+    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
+
+def _most(ids: Ints) -> int:
+    some = ids if len(ids) < _COUNTED else ids[ids & 15 == 0]
+    return int(np.unique(some, return_counts=True)[1].max()) if len(some) else 0
+
+
 def _number(content: bytes) -> int:
     # An author of data cannot choose it: it depends on ids, and so on the salt.
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 14
@@ -300,8 +322,9 @@ def _check_distinct(anchors: Ints, ids: Ints) -> None:
     if (counts > 1).any():
         raise DuplicateMessageError(
             f"{int(counts[counts > 1].sum())} messages of this batch share an id with another "
-            "message of their tree, and would cancel: several rows of one message on an edge need "
-            "key=[columns that distinguish them], and an edge is emitted once per batch"
+            "message of their tree, and would cancel: several rows of one message on an edge, or "
+            "elements of one array, need key=[columns that distinguish them], and an edge is "
+            "emitted once per batch"
         )
 
 

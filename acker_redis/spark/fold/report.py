@@ -27,6 +27,7 @@ class ShardReport:
     calls: int
     repeated: int
     bytes: int
+    mentioned: int = 0
 
     def to_json(self) -> str:
         """Return the report as text, to be sent from an executor to the driver."""
@@ -86,6 +87,9 @@ class Report:
     examples: tuple[str, ...] = field(default=(), repr=False)
     """``anchor:tuple`` of up to three messages that vanished. If several of one tree did, ``tuple``
     is the XOR of their ids. The log has the anchors only."""
+    mentioned: int = 0
+    """How often rows of one message mentioned it at most; 0 if the job calls ``split()``, and if
+    mentions are not compared. Of many mentions, a sixteenth is counted."""
     changed: bool = False
     """Whether the batch came back with other content, so that its trees were failed."""
 
@@ -119,5 +123,6 @@ def combine(
         ms=ms,
         vanished=sum(each.vanished for each in shards),
         examples=tuple(example for each in shards for example in each.examples)[:EXAMPLES],
+        mentioned=max((each.mentioned for each in shards), default=0),
         changed=changed,
     )

@@ -14,6 +14,8 @@ CHILD      a message of this batch caused another: the id of
            the new message
 MENTION    the job has processed a message of this batch, or
            emitted from it: the message's id
+PART       split() has made a row of a message of this batch:
+           the id of the row
 FAIL       the tree fails                                     why the tree fails
 TOUCH      the tree needs more time
 TRACK      a source tracks the tree: the XOR of the ids of    source id of a loose tree
@@ -22,8 +24,9 @@ TRACK      a source tracks the tree: the XOR of the ids of    source id of a loo
 
 ERROR is not a term: it carries an error of the batch to each shard.
 
-INPUT terms are folded at once, because XOR gives the same result in any order. CHILD and MENTION
-terms are kept as single ids: equal ids must be found when all terms of a shard are together.
+INPUT terms are folded at once, because XOR gives the same result in any order. CHILD, PART and
+MENTION terms are kept as single ids: equal ids must be found when all terms of a shard are
+together.
 """
 
 from collections.abc import Iterator
@@ -64,6 +67,7 @@ class Kind(IntEnum):
     TRACK = 4
     ERROR = 5
     MENTION = 6
+    PART = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:
             "an anchor must be a number from 1 to 2^62-1, or the anchor of a slot in a block: keep "
             "the anchors that track() gives"
         )
-    if deltas is not None and deltas.min() < (1 if kind is Kind.CHILD else 0):
+    if deltas is not None and deltas.min() < (1 if kind in (Kind.CHILD, Kind.PART) else 0):
         raise InvalidBatchError(
             "an id of a message must be a number from 1 to 2^63-1: make ids with acker.ids"
         )

@@ -187,6 +187,7 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
         calls=len(replies),
         repeated=sum(reply.highest is not None for reply in replies),
         bytes=sum(_size(part) for part in sealed.parts),
+        mentioned=sealed.mentioned,
     )
 
 

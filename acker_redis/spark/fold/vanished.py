@@ -23,14 +23,17 @@ Pairs = tuple[Ints, Ints]
 """Anchors and ids of messages."""
 
 
-def vanished(inputs: Merged, mentions: Pairs, children: Pairs) -> Pairs:
+def vanished(inputs: Merged, parts: Pairs, mentions: Pairs, children: Pairs) -> Pairs:
     """Return the trees with messages that are not mentioned: anchors, and the XOR of these ids.
 
     The anchors are ascending. If one message of a tree vanished, the XOR is its id. A message may
-    be mentioned several times. Ids of ``children`` do not count as mentions: a job may emit from
-    rows that it has just emitted.
+    be mentioned several times. ``parts`` are messages, too: the rows that the job has made of a
+    message. Ids of ``children`` do not count as mentions: a job may emit from rows that it has just
+    emitted.
     """
-    trees, left = inputs.without(*mentions)
+    trees, left = inputs.without(
+        *(np.concatenate(some) for some in zip(mentions, parts, strict=True))
+    )
     if not len(trees):
         return trees, left
     # A message that is mentioned an even number of times cancels. So begin again with these trees:

@@ -125,11 +125,11 @@ class BoltTerms:
             rows = self._given.rows if self._inputs is None else self._inputs
         else:
             rows = self._given.frozen()
-        inputs = Terms(Kind.INPUT, self._pairs(rows, self._unanchored))
+        inputs = self._term(Kind.INPUT, rows, self._unanchored)
         spare = (Kind.MENTION, Kind.PART) if every else ()
         terms = [each for each in self._terms if each.kind not in spare]
         if every:
-            terms = [Terms(each.kind, each.df.drop("parent")) for each in terms]
+            terms = [each.without_parent() for each in terms]
             return self._given.job(), [*terms, inputs]
         why = f"vanished in batch {self._given.batch_id} of query {self._given.name}"
         if all(each.kind is Kind.TOUCH for each in terms):
@@ -189,7 +189,14 @@ class BoltTerms:
         return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
 
     def _add(self, kind: Kind, rows: DataFrame, unanchored: bool, **more: str) -> None:
-        self._terms.append(Terms(kind, self._pairs(rows, unanchored, **more)))
+        self._terms.append(self._term(kind, rows, unanchored, **more))
+
+    def _term(self, kind: Kind, rows: DataFrame, unanchored: bool, **more: str) -> Terms:
+        pairs = self._pairs(rows, unanchored, **more)
+        if self._names.anchors in rows.columns:
+            return Terms(kind, pairs)
+        names = {"anchor": self._names.anchor, "delta": self._names.tuple, **more}
+        return Terms(kind, pairs, self._given.id_columns(rows, names, unanchored))
 
     def _pairs(self, df: DataFrame, unanchored: bool, **more: str) -> DataFrame:
         """Return rows (anchor, delta, ..), one for each tree that a message belongs to.

@@ -1,13 +1,14 @@
 """One micro-batch as Spark gave it: its rows, its number, and its lane in Redis."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame
 
 from acker_redis.errors import ChangedBatchError
 from acker_redis.spark.fold import turns
 from acker_redis.spark.fold.apply import Job
+from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
@@ -73,9 +74,19 @@ class Given:
         self._kept.append(staged)
         return staged.df
 
-    def is_kept(self, df: DataFrame) -> bool:
-        """Return whether these are committed files, untransformed."""
-        return any(df is each.df for each in self._kept)
+    def kept(self, df: DataFrame) -> Staged | None:
+        """Return the committed files that these rows are, untransformed; None for other rows."""
+        return next((each for each in self._kept if each.df is df), None)
+
+    def id_columns(
+        self, df: DataFrame, names: Mapping[str, str], unanchored: bool = False
+    ) -> IdColumns | None:
+        """Return the columns of terms in committed files; None if the driver cannot read them."""
+        staged = self.kept(df)
+        # pyarrow takes a dot for a path into a struct.
+        if staged is None or any("." in name for name in names.values()) or not staged.files:
+            return None
+        return IdColumns(staged.files, names, unanchored)
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark.fold.apply import OnChanged, Place
+from acker_redis.spark.fold.apply import OnChanged, Place, Terms
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.turns import lane_of
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 Mode = Literal["auto", "driver", "executors"]
 DRIVER_MOST = 1_000_000
 """Maximum messages of a batch that ``auto`` folds in the driver."""
+FILES_MOST = 10_000_000
+"""Maximum terms of a batch that ``auto`` folds in the driver if it reads all of them from committed
+files: some 240 MB."""
 _KEPT = 100
 
 
@@ -116,10 +120,16 @@ class Memory:
             known = self._ids = context, Ids(spark, maker, self.application.names)
         return known[1]
 
-    def place(self, df: DataFrame, query_id: str, frozen: bool = True) -> Place:
+    def place(
+        self, df: DataFrame, query_id: str, frozen: bool = True, terms: Sequence[Terms] = ()
+    ) -> Place:
         """Return where to fold the next batch of a query; count its rows if that is necessary."""
         if self.application.mode != "auto":
             return self.application.mode
+        files = [each.files for each in terms]
+        if files and all(files):
+            rows = sum(each.rows for each in files if each)
+            return "driver" if rows <= FILES_MOST else "executors"
         last = self._messages.get(query_id)
         kept = frozen and not is_local(df.sparkSession)  # computed already: the count is cheap
         # A batch after one far below the limit is assumed to be below it, too. If it is not, Spark

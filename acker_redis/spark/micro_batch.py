@@ -274,7 +274,7 @@ class MicroBatch:
         way = f"{self._splits} {column}@{self.query_id}/{self.batch_id}"
         rows = parts(self._terms.with_parents(df), column, key, edge, way, given.ids, names)
         # The rows of a committed file give the same parts each time.
-        out = rows if given.is_kept(df) else self.freeze(rows)
+        out = rows if given.kept(df) else self.freeze(rows)
         return self._terms.split(out, empties(df, column) if empty == "ack" else None)
 
     def ack(
@@ -443,7 +443,7 @@ class MicroBatch:
     def _apply(self) -> None:
         began = time.monotonic()
         job, terms = self._terms.finish()
-        place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen)
+        place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen, terms)
         with self._described("apply"), self._given.once_a_run():
             try:
                 done = apply(job, terms, place, self._given.keep)

@@ -33,6 +33,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from acker_redis.errors import ConfigError
 from acker_redis.spark import folders
+from acker_redis.spark.folders import local_path
 from acker_redis.spark.queries import checkpoint_of, is_local
 
 ABANDONED_MS = 24 * 3600 * 1000
@@ -40,7 +41,7 @@ ABANDONED_MS = 24 * 3600 * 1000
 _FOLDER = "acker-staging"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Staged:
     """Committed files with the rows of one evaluation."""
 
@@ -48,6 +49,16 @@ class Staged:
     """The rows, read from these files only."""
     folder: str
     """The folder of the files, as a path or a URI."""
+    plain: bool = True
+    """Whether the columns of the files have the names of the columns of ``df``."""
+
+    @functools.cached_property
+    def files(self) -> tuple[Path, ...] | None:
+        """The files, if they are on this machine and the driver can read them by itself."""
+        if not self.plain or local_path(self.folder) is None:
+            return None
+        paths = [local_path(each) for each in self.df.inputFiles()]
+        return tuple(path for path in paths if path is not None)
 
 
 class Staging:
@@ -117,7 +128,7 @@ def written(df: DataFrame, folder: str) -> Staged:
     schema = StructType([StructField(f"c{n}", fields[n].dataType) for n in held])
     rows = _read(df.sparkSession, folder, schema)
     each = [f"c{n}" if n in set(held) else F.lit(None).alias(f"c{n}") for n in range(len(fields))]
-    return Staged(rows.select(*each).toDF(*df.columns), folder)
+    return Staged(rows.select(*each).toDF(*df.columns), folder, plain=False)
 
 
 def _write(df: DataFrame, folder: str) -> None:

@@ -20,7 +20,7 @@ gives the digest. Only the second sends, so a batch that one shard refuses chang
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from acker_redis.errors import (
 from acker_redis.spark.fold import route
 from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.content import Content, Sealed
+from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import ShardReport
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
@@ -60,6 +61,16 @@ class Terms:
 
     kind: Kind
     df: DataFrame
+    files: IdColumns | None = None
+    """The same rows in committed files that the driver can read by itself."""
+
+    def without_parent(self) -> "Terms":
+        """Return the terms without the mentions that they stand for."""
+        files = self.files
+        if files is not None:
+            names = {name: column for name, column in files.names.items() if name != "parent"}
+            files = replace(files, names=names)
+        return Terms(self.kind, self.df.drop("parent"), files)
 
 
 @dataclass(frozen=True)
@@ -316,7 +327,16 @@ def _added(packer: Packer, kind: Kind, table: pa.Table) -> Iterator[Packed]:
 
 
 def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
-    """Yield the packed terms of all kinds, collected by one Spark job."""
+    """Yield the packed terms of all kinds: those in files, and others by one Spark job."""
+    packer = Packer(shards)
+    for each in terms:
+        for table in each.files.tables() if each.files else ():
+            yield from _added(packer, each.kind, table)
+    yield from _by_spark([each for each in terms if each.files is None], packer)
+    yield from packer.finish()
+
+
+def _by_spark(terms: Sequence[Terms], packer: Packer) -> Iterator[Packed]:
     # TRACK terms of loose trees have texts, TRACK terms in blocks have none: pack them separately.
     tags: dict[tuple[Kind, tuple[str, ...]], int] = {}
     every: list[DataFrame] = []
@@ -331,11 +351,9 @@ def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
         return
     table = _table(reduce(DataFrame.unionAll, every))
     tagged = table.column("tag").to_numpy()
-    packer = Packer(shards)
     for (kind, columns), tag in tags.items():
         mine = table.filter(pa.array(tagged == tag)) if len(tags) > 1 else table
         yield from _added(packer, kind, mine.select(list(columns)))
-    yield from packer.finish()
 
 
 def _table(df: DataFrame) -> pa.Table:

@@ -30,7 +30,6 @@ from acker_redis.spark.fold.report import EXAMPLES
 from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
-
 _COUNTED = 1 << 17
 """Maximum number of mentions that are all counted."""
 

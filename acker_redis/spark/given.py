@@ -14,7 +14,10 @@ from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
 from acker_redis.spark.queries import run_id_of
+from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
+from acker_redis.spark.streams.aside import Aside
+from acker_redis.spark.streams.queue import FileQueue, Queue
 
 
 class Given:
@@ -32,6 +35,7 @@ class Given:
         self._freezes = freezes
         self._frozen: DataFrame | None = None
         self._kept: list[Staged] = []
+        self._asides: list[tuple[FileQueue, Aside]] = []
 
     @property
     def application(self) -> Application:
@@ -58,9 +62,15 @@ class Given:
         return df is self._df or df is self._frozen
 
     def frozen(self) -> DataFrame:
-        """Return the rows, evaluated once."""
+        """Return the rows, evaluated once.
+
+        Rows that a query reads from Parquet files unchanged are committed files already.
+        """
         if self._frozen is None:
-            self._frozen = self.freeze(self._df)
+            found = committed(self._df)
+            if found is not None:
+                self._kept.append(found)
+            self._frozen = self.freeze(self._df) if found is None else found.df
         return self._frozen
 
     def freeze(self, df: DataFrame) -> DataFrame:
@@ -73,6 +83,30 @@ class Given:
         staged = self.staging.write(df)
         self._kept.append(staged)
         return staged.df
+
+    def stage(self, df: DataFrame, queue: Queue) -> DataFrame:
+        """Evaluate rows once, in a hidden folder of a queue that has one; else as :meth:`keep`.
+
+        :meth:`aside` finds the folder again by the rows.
+        """
+        if not isinstance(queue, FileQueue):
+            return self.keep(df)
+        aside = queue.stage(df, self.name, self.batch_id)
+        self.memory.keep(self.query_id, aside)
+        self._asides.append((queue, aside))
+        self._kept.append(aside.staged)
+        return aside.rows
+
+    def returned(self, rows: DataFrame, result: DataFrame) -> DataFrame:
+        """Note what the caller of the batch gets of staged rows; return it."""
+        for _, aside in self._asides:
+            if aside.rows is rows:
+                aside.rows = result
+        return result
+
+    def aside(self, rows: DataFrame, queue: Queue) -> Aside | None:
+        """Return the folder of a queue that holds exactly these rows."""
+        return next((a for q, a in self._asides if a.rows is rows and q == queue), None)
 
     def kept(self, df: DataFrame) -> Staged | None:
         """Return the committed files that these rows are, untransformed; None for other rows."""

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,7 +24,6 @@ from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import context_of, is_local
-from acker_redis.spark.staging import Staging
 from acker_redis.sync import client
 
 log = logging.getLogger(__name__)
@@ -88,6 +87,13 @@ def check_unmentioned(unmentioned: str) -> None:
         raise ConfigError(f"unmentioned must be 'fail', 'leave' or 'ack', not {unmentioned!r}")
 
 
+class Kept(Protocol):
+    """Folders of a batch."""
+
+    def delete(self) -> None:
+        """Delete the folders that were not published."""
+
+
 class Memory:
     """The reports and sizes of the batches of an application's queries. Thread-safe."""
 
@@ -98,7 +104,7 @@ class Memory:
         self._lock = threading.Lock()
         self._messages: dict[str, int] = {}
         self._began: dict[str, float] = {}
-        self._kept: dict[str, dict[Staging, None]] = {}
+        self._kept: dict[str, dict[Kept, None]] = {}
         self._warned: set[tuple[str, str]] = set()
         self._applied: dict[str, tuple[str, int]] = {}
         self._ids: tuple[object, Ids] | None = None
@@ -142,10 +148,10 @@ class Memory:
         """Return whether the last batch of a query was large; False if none is known."""
         return self._messages.get(query_id, 0) > DRIVER_MOST / 4
 
-    def keep(self, query_id: str, staging: Staging) -> None:
+    def keep(self, query_id: str, kept: Kept) -> None:
         """Note the folders of a batch; they are deleted when the query's next batch begins."""
         with self._lock:
-            self._kept.setdefault(query_id, {})[staging] = None
+            self._kept.setdefault(query_id, {})[kept] = None
 
     def forget(self, query_id: str) -> None:
         """Forget the size of a query's batches: a batch failed, and its size may be the cause."""
@@ -162,8 +168,8 @@ class Memory:
             before, self._began[query_id] = self._began.get(query_id), now
             kept = self._kept.pop(query_id, {})
             warned = ("timeout", query_id) in self._warned
-        for staging in kept:
-            staging.delete()
+        for each in kept:
+            each.delete()
         if before is None or warned:
             return
         least = self.application.client.config.fence_ms

@@ -124,6 +124,7 @@ class MicroBatch:
         key: str | Column | Sequence[str | Column] = (),
         edges: str | Sequence[str] = "out",
         attempt: int | str | Column = 0,
+        queue: Queue | None = None,
     ) -> DataFrame:
         """Track each row, or all rows of a source id, as a tuple tree now; return the messages.
 
@@ -144,6 +145,9 @@ class MicroBatch:
             edges: The edges that each record takes, with one message on each.
             attempt: The attempt (INT), 0 or more. It separates the tree of a replay from the rest
                 of the first attempt's tree.
+            queue: The queue that :meth:`hand_on` writes the messages to. With one edge and a
+                :class:`FileQueue` the rows are written once, with their ids, and ``hand_on`` of
+                exactly these messages renames the folder. After that, the messages cannot be read.
 
         Raises:
             HighWaterError: The trees did not fit below the high-water mark in time.
@@ -172,7 +176,7 @@ class MicroBatch:
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         columns = check_key(key, source_id, self._application.ledger)
-        tracking = Tracking(self._given, source, names, attempt, columns)
+        tracking = Tracking(self._given, source, names, attempt, columns, queue)
         with self._described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
         self._given.note(self.report)
@@ -187,6 +191,7 @@ class MicroBatch:
         anchors: str | Column | None = None,
         unanchored: bool = False,
         freeze: bool = True,
+        queue: Queue | None = None,
     ) -> DataFrame:
         """Return the messages that this batch emits, one for each row of ``df``; write them later.
 
@@ -203,6 +208,9 @@ class MicroBatch:
             unanchored: Accept rows without ids, as messages that are not tracked. Without it such a
                 row is an error.
             freeze: With False, the result is not kept. Right for rows that :meth:`freeze` keeps.
+            queue: The queue that :meth:`hand_on` writes the messages to. With a :class:`FileQueue`
+                the rows are written once, with their ids, and ``hand_on`` of exactly these messages
+                renames the folder. After that, the messages cannot be read.
 
         Raises:
             InvalidBatchError: The edge is empty or was emitted before, a column is missing or has
@@ -228,7 +236,11 @@ class MicroBatch:
             out = ids.children_of_many(df, names.anchors, edge, key, run)
         else:
             out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
-        return self._terms.emit(self.freeze(out) if freeze else out, unanchored)
+        if queue is not None:
+            out = self._given.stage(out, queue)
+        elif freeze:
+            out = self.freeze(out)
+        return self._given.returned(out, self._terms.emit(out, unanchored))
 
     def split(
         self,
@@ -401,9 +413,19 @@ class MicroBatch:
                 "hand_on() needs an applied batch: call it after the with block, or after track()"
             )
         self._check_unwritten(queue)
+        repeated = bool(self.report.repeated or self.report.changed)
+        aside = None if self.report.changed else self._given.aside(messages, queue)
+        if aside is not None:
+            aside.publish(replace=not repeated)
+            aside.delete()
+            return
         rows = messages.limit(0) if self.report.changed else messages
-        write = queue.write if self.report.repeated or self.report.changed else queue.replace
+        write = queue.write if repeated else queue.replace
         write(rows, self.name, self.batch_id)
+
+    def is_staged(self, messages: DataFrame, queue: Queue | None) -> bool:
+        """Return whether :meth:`hand_on` publishes these messages without writing them again."""
+        return queue is not None and self._given.aside(messages, queue) is not None
 
     def _check_unwritten(self, queue: Queue) -> None:
         """Raise InvalidBatchError for a second write to one queue; it would replace the first."""

@@ -3,6 +3,7 @@
 import contextlib
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -69,14 +70,27 @@ def checkpoint_of(df: DataFrame) -> str | None:
 
     With Spark Connect it is the default of the session, if one is set.
     """
-    spark = df.sparkSession
+    with contextlib.suppress(Exception):
+        running = _running(df.sparkSession)
+        if running is not None:
+            return str(running.resolvedCheckpointRoot())
+    return df.sparkSession.conf.get("spark.sql.streaming.checkpointLocation", None)
+
+
+def execution_of(df: DataFrame) -> Any:
+    """Return what the JVM runs for the current batch of a query; None outside of one."""
+    running = _running(df.sparkSession)
+    return None if running is None else running.lastExecution()
+
+
+def _running(spark: SparkSession) -> Any:
+    """Return the running query of the JVM; None outside of one, and with Spark Connect."""
     query_id = _local(spark, _QUERY)
-    if query_id:
-        with contextlib.suppress(Exception):
-            uuid_of = spark.sparkContext._jvm.java.util.UUID.fromString  # type: ignore[union-attr]
-            running = spark._jsparkSession.sharedState().activeStreamingQueries()
-            return str(running.get(uuid_of(query_id)).resolvedCheckpointRoot())
-    return spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+    if not query_id:
+        return None
+    jvm: Any = spark.sparkContext._jvm
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(jvm.java.util.UUID.fromString(query_id))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -11,6 +12,7 @@ from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
+from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import LOOSE, Kind
 from acker_redis.spark.functions import Counted, counted
@@ -29,6 +31,7 @@ from acker_redis.spark.numbering import (
     number,
 )
 from acker_redis.spark.room import wait_for_room
+from acker_redis.spark.streams.queue import FileQueue, Queue
 
 _TWICE = "_acker_twice"
 _FEW = 1000
@@ -45,8 +48,11 @@ class Tracking:
         edges: Sequence[str],
         attempt: int | str | Column,
         key: Sequence[str | Column] = (),
+        queue: Queue | None = None,
     ) -> None:
         self._batch, self._edges, self._key = batch, edges, key
+        self._queue = queue if len(edges) == 1 and isinstance(queue, FileQueue) else None
+        self._text = SOURCE
         self._source = check_name("source", source)
         self._names = batch.application.names
         self._attempt = F.col(attempt) if isinstance(attempt, str) else attempt
@@ -65,6 +71,8 @@ class Tracking:
             trees = self._in_ledger(df, source_id, ledger)
         else:
             trees = self._loose(df, source_id)
+        if self._queue is not None:
+            trees = self._staged(trees, self._queue)
         began = time.monotonic()
         place, done = self._track(trees)
         report = combine(
@@ -83,7 +91,29 @@ class Tracking:
         anchor = self._names.anchor
         named = self._batch.ids.add_anchor(named, anchor, SOURCE, ATTEMPT, self._source)
         trees = self._with_ids(Numbered(named.drop(ATTEMPT), (), loose=True))
-        return Numbered(self._batch.freeze(trees), (), loose=True)
+        if self._queue is None:
+            trees = self._batch.freeze(trees)
+        elif isinstance(source_id, str) and source_id in df.columns and "." not in source_id:
+            self._text, trees = source_id, trees.drop(SOURCE)
+        return Numbered(trees, (), loose=True)
+
+    def _staged(self, found: Numbered, queue: Queue) -> Numbered:
+        """Write the messages of the trees once, with their ids, to the folder of the queue.
+
+        Numbers were read before, perhaps from another evaluation. A row whose number was not in the
+        blocks of that evaluation gets no anchor of theirs, so the fold refuses the batch.
+        """
+        names, trees = self._names, found.trees
+        trees = trees.withColumn(names.edge, F.lit(self._edges[0]))
+        trees = trees.withColumnRenamed(self._ids[0], names.tuple)
+        trees = trees.drop(*(name for name in HIDDEN if name != SOURCE), _SAVED, _TWICE)
+        if not found.loose:
+            trees = trees.drop(SOURCE)
+        elif found.blocks:
+            loose = F.when(~in_blocks(names.anchor), F.col(SOURCE))
+            trees = trees.withColumn(SOURCE, loose)
+        self._ids = [names.tuple]
+        return Numbered(self._batch.stage(trees, queue), found.blocks, found.loose)
 
     def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
         kind = df.select(ids.number.alias("n")).schema["n"].dataType
@@ -98,7 +128,9 @@ class Tracking:
             ATTEMPT: self._tried(),
         }
         batch = self._batch
-        trees = batch.freeze(df.withColumns(columns))
+        trees = df.withColumns(columns)
+        if self._queue is None:
+            trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
         found = number(trees, name, self._source, whose, batch.ids, least, large)
@@ -134,16 +166,22 @@ class Tracking:
     def _track(self, found: Numbered) -> tuple[Place, Done]:
         batch, trees, name = self._batch, found.trees, self._names.anchor
         terms = []
-        row = [f"`{name}` AS anchor", " ^ ".join(self._ids) + " AS delta"]
+        row = [f"`{name}` AS anchor", " ^ ".join(f"`{each}`" for each in self._ids) + " AS delta"]
+        mixed = bool(found.blocks) and found.loose
         if found.blocks:
-            mine = trees.where(in_blocks(name)) if found.loose else trees
-            terms.append(Terms(Kind.TRACK, mine.selectExpr(*row)))
+            mine = trees.where(in_blocks(name)) if mixed else trees
+            files = self._columns(trees, True if mixed else None)
+            terms.append(Terms(Kind.TRACK, mine.selectExpr(*row), files))
         if found.loose:
-            mine = trees.where(~in_blocks(name)) if found.blocks else trees
-            loose = mine.selectExpr(*row, f"{SOURCE} AS text")
-            terms.append(Terms(Kind.TRACK, _merged(loose) if self._key else loose))
+            mine = trees.where(~in_blocks(name)) if mixed else trees
+            loose = mine.selectExpr(*row, f"`{self._text}` AS text")
+            if self._key:
+                terms.append(Terms(Kind.TRACK, _merged(loose)))
+            else:
+                files = self._columns(trees, False if mixed else None, text=self._text)
+                terms.append(Terms(Kind.TRACK, loose, files))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
-        place = batch.memory.place(trees, batch.query_id)
+        place = batch.memory.place(trees, batch.query_id, terms=terms)
         # Absent slots count as pending, too.
         counts = [0] * job.shards
         for block in found.blocks:
@@ -161,6 +199,12 @@ class Tracking:
         self._wait(counts)
         return place, apply(job, terms, place, batch.keep)
 
+    def _columns(self, trees: DataFrame, in_blocks: bool | None, **more: str) -> IdColumns | None:
+        """Return the columns of the terms in staged files; None if there are none."""
+        names = {"anchor": self._names.anchor, "delta": self._ids[0], **more}
+        files = self._batch.id_columns(trees, names) if len(self._ids) == 1 else None
+        return None if files is None else replace(files, in_blocks=in_blocks)
+
     def _wait(self, slots: list[int]) -> None:
         # If the batch was tracked before, its own trees may fill the table.
         max_wait = self._batch.application.max_wait
@@ -176,6 +220,8 @@ class Tracking:
             block = F.shiftright(names.anchor, 12).bitwiseAND(F.lit(BLOCK_MAX))
             block = F.when(in_blocks(names.anchor), block).otherwise(F.lit(-1))
             trees = self._without(trees, block, report.rejected_blocks)
+        if self._queue is not None:
+            return self._batch.returned(trees, trees.drop(SOURCE))
         # A row for each edge, from the same ids that were tracked.
         ways = [
             f"named_struct('{names.edge}', cast(X'{edge.encode().hex()}' AS STRING), "

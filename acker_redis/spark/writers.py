@@ -90,6 +90,7 @@ class TrackWriter:
                 key=self._key,
                 edges=list(self._queues),
                 attempt=self._attempt,
+                queue=only(self._queues),
             )
         self.last_report = b.report
         hand_on(b, messages, self._queues, self._acker.application.names.edge)
@@ -100,10 +101,19 @@ def hand_on(
 ) -> None:
     """Write the messages that ``track`` returned to the queues of their edges.
 
-    ``column`` is the name of the column of edges, which is not written.
+    ``column`` is the name of the column of edges, which is not written if it can be left out.
     """
+    if batch.is_staged(messages, only(queues)):
+        batch.hand_on(messages, *queues.values())
+        return
     for edge, queue in queues.items():
         batch.hand_on(messages.where(F.col(column) == edge).drop(column), queue)
+
+
+def only(queues: Mapping[str, Queue]) -> Queue | None:
+    """Return the queue if there is one; None if there are several, or none."""
+    [queue] = queues.values() if len(queues) == 1 else [None]
+    return queue
 
 
 class BoltWriter:
@@ -186,7 +196,8 @@ class BoltWriter:
             out = self._process(rows, batch_id)
             names = self._acker.application.names
             fails = optional_why(out, names)
-            if fails or self._queues or self._sink is not None:
+            queue = only(self._queues)
+            if fails or len(self._queues) > 1 or self._sink is not None:
                 # Failed rows, rows for the sink and messages must come from one evaluation.
                 out = b.freeze(out)
             if fails:
@@ -199,7 +210,7 @@ class BoltWriter:
                 b.ack(out)
             pure = all(isinstance(column, str) for column in self._key)
             for edge in self._queues:
-                messages[edge] = b.emit(out, edge=edge, key=self._key, freeze=not pure)
+                messages[edge] = b.emit(out, edge=edge, key=self._key, freeze=not pure, queue=queue)
         self.last_report = b.report
         for edge, queue in self._queues.items():
             b.hand_on(messages[edge], queue)

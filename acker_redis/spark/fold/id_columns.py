@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from acker_redis.protocol.ids import ANCHOR_MAX
+
 _ROWS = 1 << 20
 """Rows that are read together."""
 
@@ -24,6 +26,8 @@ class IdColumns:
     """The column in the files, for each column of the terms: ``anchor``, ``delta``, .."""
     unanchored: bool = False
     """Whether rows without ids are left out; else they are an error of the batch."""
+    in_blocks: bool | None = None
+    """True: only trees in blocks, False: only loose trees, None: all."""
 
     @property
     def rows(self) -> int:
@@ -41,8 +45,18 @@ class IdColumns:
                     yield self._table(batch)
 
     def _table(self, batch: pa.RecordBatch) -> pa.Table:
-        found = pa.table({name: batch.column(column) for name, column in self.names.items()})
-        if not self.unanchored:
-            return found
-        both = pc.and_(pc.is_null(found["anchor"]), pc.is_null(found["delta"]))
-        return found.filter(pc.invert(both))
+        held = set(batch.schema.names)
+        found = pa.table(
+            {
+                # A file of an older job may lack a column, which Spark reads as nulls, too.
+                name: batch.column(column) if column in held else pa.nulls(len(batch), pa.int64())
+                for name, column in self.names.items()
+            }
+        )
+        if self.unanchored:
+            both = pc.and_(pc.is_null(found["anchor"]), pc.is_null(found["delta"]))
+            found = found.filter(pc.invert(both))
+        if self.in_blocks is not None:
+            inside = pc.greater(found["anchor"], pa.scalar(ANCHOR_MAX, pa.int64()))
+            found = found.filter(inside if self.in_blocks else pc.invert(inside))
+        return found

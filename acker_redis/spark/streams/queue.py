@@ -1,26 +1,20 @@
 """A queue between two streaming queries, and one in a directory of Parquet files."""
 
-import contextlib
-import fcntl
-import platform
 import re
-import shutil
-import time
-import uuid
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from acker_redis.errors import ConfigError, DataLossError
+from acker_redis.errors import ConfigError
+from acker_redis.spark.streams.aside import Aside, holds
 
 _QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
-_ABANDONED_SECONDS = 24 * 3600.0
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Queue(Protocol):
@@ -92,7 +86,10 @@ class FileQueue:
     because many network file systems do not share locks.
 
     Args:
-        path: The directory; it is created if it does not exist.
+        path: The directory, as a path or a ``file:`` URI; it is created if it does not exist.
+
+    Raises:
+        ConfigError: The path is a URI of another file system.
 
     Examples:
         >>> queue = FileQueue("/data/queue")
@@ -103,7 +100,17 @@ class FileQueue:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        text = str(path)
+        if text.startswith("file:/"):
+            path = unquote(urlsplit(text).path)
+        elif _SCHEME.match(text):
+            raise ConfigError(
+                f"{path} may have no atomic rename, so a reader could see a part of a batch: use "
+                "a directory that the driver and the executors mount, or a DeltaQueue"
+            )
+        self.path = Path(
+            unquote(urlsplit(str(path)).path) if str(path).startswith("file:/") else path
+        )
         self.path.mkdir(parents=True, exist_ok=True)
 
     def __eq__(self, other: object) -> bool:
@@ -128,24 +135,10 @@ class FileQueue:
             DataLossError: The queue has the folder of the batch, but its files were deleted.
 
         """
-        done = self.batch_path(query_id, batch_id)
-        if done.exists():
-            # A batch without rows has a file, too.
-            if not any(done.glob("*.parquet")):
-                raise DataLossError(
-                    f"{done} has no Parquet file: the files of this batch were deleted without "
-                    "their folder, so its rows are missing. Delete the folder to write the batch "
-                    "again; to delete old data, delete whole folders"
-                )
+        if holds(self.batch_path(query_id, batch_id)):
             return False
-        with self._written_aside(df, done) as aside:
-            try:
-                aside.rename(done)
-            except OSError:
-                if not done.exists():
-                    raise
-                return False
-        return True
+        with self.stage(df, query_id, batch_id) as aside:
+            return aside.publish()
 
     def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
         """Write a batch of a query in place of the rows that the queue has of it.
@@ -163,14 +156,15 @@ class FileQueue:
             OSError: Another driver writes the batch at the same moment.
 
         """
-        done = self.batch_path(query_id, batch_id)
-        with self._written_aside(df, done) as aside:
-            # Renamed before it is deleted: otherwise a reader could see a part of the batch.
-            old = self.path / f"_replaced-{aside.name}"
-            with contextlib.suppress(FileNotFoundError):
-                done.rename(old)
-            aside.rename(done)
-            shutil.rmtree(old, ignore_errors=True)
+        with self.stage(df, query_id, batch_id) as aside:
+            aside.publish(replace=True)
+
+    def stage(self, df: DataFrame, query_id: str, batch_id: int) -> Aside:
+        """Evaluate the rows of a batch once, in a hidden folder; return it, to be published.
+
+        Raises ConfigError if the name of the query is invalid.
+        """
+        return Aside(df, self.batch_path(query_id, batch_id))
 
     def batch_path(self, query_id: str, batch_id: int) -> Path:
         """Return the directory of a batch of a query, which exists once the batch is written."""
@@ -206,61 +200,3 @@ class FileQueue:
         """
         reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         return reader.parquet(str(self.path))
-
-    @contextlib.contextmanager
-    def _written_aside(self, df: DataFrame, done: Path) -> Iterator[Path]:
-        """Write the rows under a temporary name, which the caller renames."""
-        # Spark's file sources ignore names with a leading underscore. Each writer has its own
-        # directory: a batch that another driver has partially written must not get the final name.
-        name = f"{done.name.removeprefix('batch-')}-{uuid.uuid4().hex}-{_machine()}"
-        aside = self.path / f"_writing-{name}"
-        with self._writing():
-            try:
-                df.write.parquet(str(aside))
-                yield aside
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Share the lock of all writes; first remove leftovers if no other write has the lock.
-
-        The kernel releases the lock of a process that is killed.
-        """
-        with (self.path / "_lock").open("a") as file:
-            if _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                for folder in [*self.path.glob("_writing-*"), *self.path.glob("_replaced-*")]:
-                    if self._is_left(folder):
-                        shutil.rmtree(folder, ignore_errors=True)
-            _locked(file, fcntl.LOCK_SH)
-            yield
-
-    def _is_left(self, folder: Path) -> bool:
-        """Return whether a killed write left this folder, if no other write has the lock."""
-        aside = folder.name.removeprefix("_replaced-")
-        batch = f"batch-{aside.removeprefix('_writing-').rsplit('-', 2)[0]}"
-        if aside != folder.name and not (self.path / batch).exists():
-            return False  # these may be the only rows of the batch
-        if aside.endswith(f"-{_machine()}"):
-            return True
-        with contextlib.suppress(FileNotFoundError):
-            return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
-        return False
-
-
-@cache
-def _machine() -> str:
-    """Return letters and digits that name the running kernel: its processes share all locks."""
-    try:
-        name = _BOOT_ID.read_text()
-    except OSError:
-        name = platform.node()  # not on Linux
-    return re.sub(r"[^A-Za-z0-9]", "", name) or "unknown"
-
-
-def _locked(file: IO[str], how: int) -> bool:
-    """Return whether this process has the lock now; never, on a file system without locks."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(file, how)
-        return True
-    return False

@@ -1,0 +1,79 @@
+"""The files of a micro-batch whose rows are a Parquet source's, unchanged.
+
+Such rows need no copy: their files are committed already. Spark gives ``foreachBatch`` an RDD, so
+the files are read from the plan that the query runs. The reader of these files fails if one of them
+was deleted, so it never gives a part of the batch.
+"""
+
+import contextlib
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from acker_redis.spark.queries import execution_of
+from acker_redis.spark.staging import Staged
+
+_OPTIONS = {
+    *("path", "basepath", "recursivefilelookup", "ignoremissingfiles", "maxfilespertrigger"),
+    *("maxbytespertrigger", "maxfileage", "latestfirst", "filenameonly", "cleansource"),
+}
+"""Options of a file source, in lower case, that do not change what a row holds."""
+
+
+def committed(df: DataFrame) -> Staged | None:
+    """Return the rows as committed files; None if they are not the rows of a file source.
+
+    The plan may select and rename columns. With any other step, rows may differ each time that
+    they are computed.
+    """
+    # Spark's internal classes: rows whose plan is not exactly as expected are copied.
+    with contextlib.suppress(Exception):
+        execution = execution_of(df)
+        if execution is not None:
+            return _committed(df, execution.logical())
+    return None
+
+
+def _committed(df: DataFrame, plan: Any) -> Staged | None:
+    given = df._jdf.queryExecution().analyzed()
+    ids = _ids(plan.output())
+    if given.nodeName() != "LogicalRDD" or _ids(given.output()) != ids:
+        return None  # not the rows that Spark gave to foreachBatch
+    while plan.nodeName() == "Project":
+        inside = {}
+        for each in _items(plan.projectList()):
+            child = each.child() if each.nodeName() == "Alias" else each
+            if child.nodeName() != "AttributeReference":
+                return None
+            inside[each.exprId().toString()] = child.exprId().toString()
+        ids, plan = [inside[each] for each in ids], plan.child()
+    if plan.nodeName() != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    options = {key.lower() for key in _items(relation.options().keys().toSeq())}
+    if (
+        relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat"
+        or not relation.partitionSchema().isEmpty()
+        or not options <= _OPTIONS
+    ):
+        return None
+    names = {each.exprId().toString(): each.name() for each in _items(plan.output())}
+    columns = [names[each] for each in ids]
+    files = list(relation.location().inputFiles())
+    stored = set(relation.dataSchema().fieldNames())
+    if not files or not stored.issuperset(columns) or len(set(columns)) < len(columns):
+        return None
+    fields = zip(columns, df.schema.fields, strict=True)
+    schema = StructType([StructField(name, field.dataType) for name, field in fields])
+    rows = df.sparkSession.read.schema(schema).parquet(*files)
+    plain = columns == df.columns
+    return Staged(rows if plain else rows.toDF(*df.columns), files[0], plain)
+
+
+def _items(seq: Any) -> list[Any]:
+    return [seq.apply(n) for n in range(seq.size())]
+
+
+def _ids(attributes: Any) -> list[str]:
+    return [each.exprId().toString() for each in _items(attributes)]

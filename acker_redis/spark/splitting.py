@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.spark.ids import Ids
-from acker_redis.spark.names import Names, need, need_ids
+from acker_redis.spark.names import Names, check_case, need_ids
 
 Empty = Literal["vanish", "ack"]
 """What happens to a message that has no element: nothing mentions it, or it is acked."""
@@ -59,7 +59,13 @@ def parts(
 
     Raises InvalidBatchError if the column is missing or is no array.
     """
-    need(df, column, ArrayType, "split() makes a row of each element of an array")
+    check_case(df, column)
+    found = df.schema[column].dataType if column in df.columns else None
+    if not isinstance(found, ArrayType):
+        kind = "missing" if found is None else found.simpleString()
+        raise InvalidBatchError(
+            f"column {column} is {kind}, but must be an array: split() makes a row of each element"
+        )
     others = [f"`{name}`" for name in df.columns if name != column]
     rows = df.select(*others, F.posexplode(f"`{column}`").alias(_PLACE, column))
     columns = [key] if isinstance(key, str | Column) else list(key)

@@ -14,7 +14,7 @@ from acker_redis.protocol.blocks import calls, pack_track
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.streams import queue as queues
+from acker_redis.spark.streams import aside as queues
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed
 from tests.support import tick

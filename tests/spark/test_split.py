@@ -147,7 +147,7 @@ def test_equal_keys_in_one_message_are_refused(spark: SparkSession, acker: Acker
 def test_split_needs_an_array_and_a_known_treatment(spark: SparkSession, acker: Acker) -> None:
     messages = tracked(spark, acker)
     with acker.batch(messages, 0, query_id="bad") as b:
-        with pytest.raises(InvalidBatchError, match="order_id is string, but must be array"):
+        with pytest.raises(InvalidBatchError, match="order_id is string, but must be an array"):
             b.split(b.df, "order_id")
         with pytest.raises(InvalidBatchError, match="empty must be 'vanish' or 'ack'"):
             b.split(b.df, "items", empty="drop")  # type: ignore[arg-type]
@@ -166,8 +166,7 @@ def test_rows_of_many_trees_are_split(spark: SparkSession, acker: Acker) -> None
         b.ack(b.split(b.df, "items").where("items = 'a'"))
     assert b.report
     assert b.report.vanished == 2
-    assert verdicts(acker)["whole"] == "nack"
-    assert verdicts(acker)["single"] == "nack"
+    assert verdicts(acker) == {"whole": "nack", "single": "nack"}
 
 
 def test_writer_splits_before_it_processes(

@@ -27,7 +27,7 @@ from acker_redis.spark import (
     counted,
     micro_batch,
 )
-from acker_redis.spark.streams import queue as queues
+from acker_redis.spark.streams import aside as queues
 from acker_redis.sync.client import Acker as Client
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
 from tests.support import tick, total

@@ -559,10 +559,15 @@ def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> 
 KILLED = """
 import sys, time
 from pathlib import Path
+from pyspark.sql.types import StructType
 from acker_redis.spark import FileQueue
 
 class Rows:
+    schema = StructType()
     write = property(lambda self: self)
+
+    def option(self, *args):
+        return self
 
     def parquet(self, path):
         Path(path).mkdir()

@@ -1,8 +1,8 @@
 """The files of a micro-batch whose rows are a Parquet source's, unchanged.
 
 Such rows need no copy: their files are committed already. Spark gives ``foreachBatch`` an RDD, so
-the files are read from the plan that the query runs. The reader of these files fails if one of them
-was deleted, so it never gives a part of the batch.
+the list of files comes from the plan that the query runs. A read of these files fails if one of
+them was deleted meanwhile, so it never gives a part of the batch; the next run copies the rows.
 """
 
 import contextlib
@@ -11,12 +11,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
+from acker_redis.spark.folders import local_path
 from acker_redis.spark.queries import execution_of
-from acker_redis.spark.staging import Staged
+from acker_redis.spark.staging import Staged, read
 
 _OPTIONS = {
     *("path", "basepath", "recursivefilelookup", "ignoremissingfiles", "maxfilespertrigger"),
     *("maxbytespertrigger", "maxfileage", "latestfirst", "filenameonly", "cleansource"),
+    "__globpaths__",
 }
 """Options of a file source, in lower case, that do not change what a row holds."""
 
@@ -36,6 +38,8 @@ def committed(df: DataFrame) -> Staged | None:
 
 
 def _committed(df: DataFrame, plan: Any) -> Staged | None:
+    if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
+        plan = plan.child()
     given = df._jdf.queryExecution().analyzed()
     ids = _ids(plan.output())
     if given.nodeName() != "LogicalRDD" or _ids(given.output()) != ids:
@@ -62,11 +66,15 @@ def _committed(df: DataFrame, plan: Any) -> Staged | None:
     columns = [names[each] for each in ids]
     files = list(relation.location().inputFiles())
     stored = set(relation.dataSchema().fieldNames())
-    if not files or not stored.issuperset(columns) or len(set(columns)) < len(columns):
+    if not stored.issuperset(columns) or len(set(columns)) < len(columns):
+        return None
+    # FileQueue.replace() may have deleted one, and then the source leaves it out.
+    paths = [local_path(each) for each in files]
+    if not paths or not all(path is not None and path.exists() for path in paths):
         return None
     fields = zip(columns, df.schema.fields, strict=True)
     schema = StructType([StructField(name, field.dataType) for name, field in fields])
-    rows = df.sparkSession.read.schema(schema).parquet(*files)
+    rows = read(df.sparkSession, schema, *files)
     plain = columns == df.columns
     return Staged(rows if plain else rows.toDF(*df.columns), files[0], plain)
 

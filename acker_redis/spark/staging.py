@@ -122,11 +122,11 @@ def written(df: DataFrame, folder: str) -> Staged:
     names = [fields[n].name for n in held]
     if len({name.lower() for name in names}) == len(names) == len(fields):
         _write(df, folder)
-        return Staged(_read(df.sparkSession, folder, df.schema), folder)
+        return Staged(read(df.sparkSession, df.schema, folder), folder)
     placed = df.toDF(*(f"c{n}" for n in range(len(fields))))
     _write(placed.select(*(f"c{n}" for n in held)), folder)
     schema = StructType([StructField(f"c{n}", fields[n].dataType) for n in held])
-    rows = _read(df.sparkSession, folder, schema)
+    rows = read(df.sparkSession, schema, folder)
     each = [f"c{n}" if n in set(held) else F.lit(None).alias(f"c{n}") for n in range(len(fields))]
     return Staged(rows.select(*each).toDF(*df.columns), folder, plain=False)
 
@@ -138,8 +138,11 @@ def _write(df: DataFrame, folder: str) -> None:
     writer.option("compression", "lz4").parquet(folder)
 
 
-def _read(spark: SparkSession, folder: str, schema: StructType) -> DataFrame:
-    return spark.read.schema(schema).parquet(folder)
+def read(spark: SparkSession, schema: StructType, *paths: str) -> DataFrame:
+    """Return the rows of committed files; an error, if one of the files is missing or damaged."""
+    reader = spark.read.schema(schema).option("__globPaths__", "false")
+    reader = reader.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+    return reader.parquet(*paths)
 
 
 def _root_of(df: DataFrame) -> str:

@@ -283,8 +283,9 @@ class MicroBatch:
         check_empty(empty)
         given, names = self._given, self._application.names
         self._splits += 1
-        way = f"{self._splits} {column}@{self.query_id}/{self.batch_id}"
-        rows = parts(self._terms.with_parents(df), column, key, edge, way, given.ids, names)
+        # The purpose keeps these ids apart from those of messages on an edge of the same name.
+        run = f"split {self._splits}/{given.run}"
+        rows = parts(self._terms.with_parents(df), column, key, edge, run, given.ids, names)
         # The rows of a committed file give the same parts each time.
         out = rows if given.kept(df) else self.freeze(rows)
         return self._terms.split(out, empties(df, column) if empty == "ack" else None)

@@ -48,14 +48,14 @@ def parts(
     column: str,
     key: str | Column | Sequence[str | Column],
     edge: str,
-    way: str,
+    run: str,
     ids: Ids,
     names: Names,
 ) -> DataFrame:
     """Return a row for each element of ``column``, which then has the element, with its id.
 
-    The id follows from the id of the message, ``way`` and the key, which may refer to the element;
-    without a key, from the place of the element in its array.
+    The id follows from the id of the message, ``run`` and the key, which may refer to the element;
+    without a key, from the place of the element in its array. ``run`` names the batch and the call.
 
     Raises InvalidBatchError if the column is missing or is no array.
     """
@@ -69,13 +69,10 @@ def parts(
     others = [f"`{name}`" for name in df.columns if name != column]
     rows = df.select(*others, F.posexplode(f"`{column}`").alias(_PLACE, column))
     columns = [key] if isinstance(key, str | Column) else list(key)
-    # The purpose keeps these ids apart from those of messages on an edge of the same name.
-    way = f"split {way}"
     if need_ids(df, names):
-        out = ids.children_of_many(rows, names.anchors, edge, way, columns or [_PLACE])
+        out = ids.children_of_many(rows, names.anchors, edge, columns or [_PLACE], run)
     else:
-        made = {names.tuple: (edge, way)}
-        out = ids.add_messages(rows, names.tuple, made, columns or [_PLACE])
+        out = ids.add_messages(rows, names.tuple, {names.tuple: edge}, columns or [_PLACE], run)
     return out.drop(_PLACE)
 
 

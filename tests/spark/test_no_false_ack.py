@@ -413,6 +413,7 @@ def test_rows_are_counted_after_a_failed_batch(
 ) -> None:
     """After a small batch the driver folds; a failed batch may have been too large for it."""
     monkeypatch.setattr("acker_redis.spark.memory.DRIVER_MOST", 4)
+    monkeypatch.setattr("acker_redis.spark.memory.FILES_MOST", 4)
     acker = make_spark_acker(mode="auto")
     track(acker, records(spark, "a"))
     assert acker.reports[-1].mode == "driver"

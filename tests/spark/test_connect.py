@@ -93,8 +93,15 @@ def middle_stream(spark: SparkSession, case: Case) -> None:
 
 
 def last_stream(spark: SparkSession, case: Case) -> None:
+    staging = str(case.folder / "staging")
     acker = Acker(
-        spark, case.namespace, app_id="app", url=case.url, mode=case.mode, query_id="last"
+        spark,
+        case.namespace,
+        app_id="app",
+        url=case.url,
+        mode=case.mode,
+        query_id="last",
+        staging=staging,
     )
     done = case.queue("done")
 
@@ -153,6 +160,7 @@ def queued(spark: SparkSession, case: Case, name: str) -> list[tuple[str, ...]]:
 def ack_with_a_ledger(spark: SparkSession, case: Case) -> list[tuple[str, ...]]:
     """Track trees in blocks, with a ledger; ack most by ``Acker.ack``; return their verdicts."""
     more = {"ledger": str(case.folder / "ledger"), "url": case.url, "mode": case.mode}
+    more["staging"] = str(case.folder / "staging")
     acker = Acker(spark, case.namespace, app_id="app", **more)
     rows = spark.range(20).selectExpr("id AS i", "concat('r', id) AS name")
     with acker.batch(rows, 0, query_id="source") as b:

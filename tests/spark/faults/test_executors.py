@@ -44,7 +44,7 @@ def test_killed_executor_applies_each_call_once(
     where: str,
     at: int,
 ) -> None:
-    """Either the batch is applied once. Or the frozen rows are lost, and its retry succeeds."""
+    """The rows of the batch are in committed files, which no executor holds."""
     case, client = make_case(shards, kind)
     for name, function in STEPS.items():
         if name != step:

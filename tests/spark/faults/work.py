@@ -64,6 +64,7 @@ class Case:
             mode=self.mode,
             timeout=60,
             on_changed_batch=self.on_changed,
+            staging=str(self.folder / "staging"),
         )
 
     def queue(self, name: str) -> FileQueue:

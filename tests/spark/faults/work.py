@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -208,10 +209,11 @@ def _rows(case: Case, name: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def picked(spark: SparkSession, case: Case) -> list[int]:
+def picked(spark: SparkSession, case: Case, kill: bool = False) -> list[int]:
     """Track; then run a bolt that emits a random half of the records, and fails the others.
 
-    Return the records that were emitted.
+    With ``kill``, all executors are killed once the rows are evaluated. Return the records that
+    were emitted.
     """
     acker = case.acker(spark)
     df = spark.range(0, 60, 1, 1).select(
@@ -227,6 +229,9 @@ def picked(spark: SparkSession, case: Case) -> list[int]:
     pick = F.udf(chance, "boolean").asNondeterministic()
     with acker.batch(messages, 0, query_id="bolt") as b:
         done = b.freeze(b.df.withColumn("pick", pick("i")))
+        for each in psutil.Process().children(recursive=True) if kill else ():
+            if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+                each.kill()
         out = b.emit(done.where("pick"), edge=EDGE)
         b.fail(done.where("NOT pick"), "not picked")
     return [row.i for row in out.select("i").collect()]

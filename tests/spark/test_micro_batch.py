@@ -370,12 +370,26 @@ def test_columns_can_be_renamed(spark: SparkSession, make_spark_acker: MakeSpark
             Names(**wrong)
 
 
-def test_auto_mode_chooses_by_batch_size(
-    spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from acker_redis.spark import memory as module
+FILES = ["driver", "executors", "driver", "driver", "executors", "driver"]
+# After a batch far below the limit, the next one is not counted and uses the same mode.
+NO_FILES = ["driver", "executors", "executors", "driver", "driver", "executors"]
 
-    monkeypatch.setattr(module, "DRIVER_MOST", 4)
+
+@pytest.mark.parametrize(("files", "expected"), [(True, FILES), (False, NO_FILES)])
+def test_auto_mode_chooses_by_batch_size(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    monkeypatch: pytest.MonkeyPatch,
+    files: bool,
+    expected: list[str],
+) -> None:
+    """From the footers of files that the driver can read, and else by counting."""
+    from acker_redis.spark import memory, staging
+
+    monkeypatch.setattr(memory, "DRIVER_MOST", 4)
+    monkeypatch.setattr(memory, "FILES_MOST", 8)  # each message and its child
+    if not files:
+        monkeypatch.setattr(staging.Staged, "files", None)
     acker = make_spark_acker(mode="auto")
     modes = []
     for batch_id, count in enumerate([4, 5, 1, 1, 9, 4]):
@@ -384,11 +398,7 @@ def test_auto_mode_chooses_by_batch_size(
             b.emit(b.df, edge="e")
         assert b.report
         modes.append(b.report.mode)
-    # After a batch far below the limit, the next one is not counted and uses the same mode.
-    assert modes == ["driver", "executors", "executors", "driver", "driver", "executors"]
-    report = acker.ack(frame(spark, [(7, 7)]), 0, query_id="other")
-    assert report.mode == "executors", "rows that are not kept are not counted"
-    assert [each.batch_id for each in acker.reports] == [0, 1, 2, 3, 4, 5, 0]
+    assert modes == expected
 
 
 def test_batch_without_freeze_is_evaluated_again(spark: SparkSession, by_driver: Acker) -> None:

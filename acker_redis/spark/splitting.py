@@ -2,7 +2,7 @@
 
 Several rows of one message mention it together, so a message counts as processed although a join or
 a filter has dropped some of its rows. :meth:`MicroBatch.split` announces the rows before such a
-step. Each row becomes a *part*: a message inside of the batch, with an id of its own, which the job
+step. Each row becomes a *part*: a message inside of the batch, with its own id, which the job
 must mention like a message of the batch. Redis learns nothing of parts: the id of a part would
 enter the checksum twice, once as announced and once as processed.
 """

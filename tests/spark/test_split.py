@@ -86,7 +86,7 @@ def test_message_that_lost_one_of_its_rows_is_nacked(
 def test_lost_rows_are_acked_without_split_and_the_log_says_so_once(
     spark: SparkSession, acker: Acker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot be noticed: a row of the message is left, and mentions it."""
+    """A loss that stays unseen: a row of the message is left, and mentions it."""
     messages = tracked(spark, acker)
     with caplog.at_level(logging.WARNING, "acker_redis.spark"):
         for batch_id, query_id in ((0, "q"), (0, "q")):

@@ -37,7 +37,7 @@ class IdColumns:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows as tables with the columns of the terms.
 
-        Raises FileNotFoundError if a file was deleted: the rows are not what was committed.
+        Raises FileNotFoundError if a file was deleted: the committed rows are incomplete.
         """
         for file in self.files:
             with pq.ParquetFile(file, pre_buffer=False) as source:

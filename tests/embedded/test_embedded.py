@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from collections.abc import Iterator
 from itertools import chain, repeat
@@ -384,27 +385,34 @@ def guard_process(*command: str, **environment: str) -> Iterator[subprocess.Pope
         yield guard
 
 
-def test_guard_reports_how_it_ended(binary: ServerBinary, tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path, so that sockets may be in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_guard_reports_how_it_ended(binary: ServerBinary, short: Path) -> None:
     command = (str(binary.path), "-", *embedded.ON_SOCKET, "--dir", "{dir}")
     for released in (True, False):
-        with guard_process(*command, TMPDIR=str(tmp_path)) as guard:
+        with guard_process(*command, TMPDIR=str(short)) as guard:
             assert guard.stdin
             assert guard.stdout
             report = json.loads(guard.stdout.readline())
-            assert Path(report["directory"]).parent == tmp_path
+            assert Path(report["directory"]).parent == short
             if released:
                 guard.send_signal(signal.SIGTERM)
             else:
                 os.kill(report["pid"], signal.SIGKILL)
             assert guard.wait() == (0 if released else 1)
             assert has_ended(report["pid"])
-            assert list(tmp_path.iterdir()) == []
+            assert list(short.iterdir()) == []
 
 
-def test_guard_gives_up_when_its_owner_ends_during_the_start(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    mute = script(tmp_path / "bin" / "redis-server", f"echo $$ > {started}", "exec sleep 3600")
-    temporary = tmp_path / "tmp"
+def test_guard_gives_up_when_its_owner_ends_during_the_start(short: Path) -> None:
+    started = short / "started"
+    mute = script(short / "bin" / "redis-server", f"echo $$ > {started}", "exec sleep 3600")
+    temporary = short / "tmp"
     temporary.mkdir()
     with guard_process(str(mute), TMPDIR=str(temporary)) as guard:
         assert guard.stdin
@@ -460,11 +468,13 @@ def test_socket_has_a_short_path_where_the_temporary_folder_has_a_long_one(
 
 
 def test_url_of_a_socket_is_encoded(
-    binary: ServerBinary, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    binary: ServerBinary, monkeypatch: pytest.MonkeyPatch, short: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("a b%41?#@é")))
+    (short / "a b%41?#@é").mkdir()
+    monkeypatch.setenv("TMPDIR", str(short / "a b%41?#@é"))
     with EmbeddedRedis(binary) as server, Acker.from_url(server.url, "orders") as acker:
         assert acker.connection.client.ping()
+        assert server.directory.parent.parent == short
         with redis.Redis.from_url(server.url) as client:
             assert client.ping()
 
@@ -473,13 +483,11 @@ def test_url_of_a_socket_is_encoded(
 
 
 def test_broken_binary_is_reported_with_its_last_log_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = script(
-        tmp_path / "bin" / "redis-server", "seq 1 50", "echo out of order >&2", "exit 3"
-    )
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    broken = script(short / "bin" / "redis-server", "seq 1 50", "echo out of order >&2", "exit 3")
+    (short / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(short / "tmp"))
     server = EmbeddedRedis(binary=ServerBinary(broken, "Redis", "7.9.9", "path"))
     with pytest.raises(EmbeddedServerError) as raised:
         server.start()
@@ -491,7 +499,7 @@ def test_broken_binary_is_reported_with_its_last_log_lines(
     assert "  1\n" not in text
     assert "pip install" in text
     assert not server.alive
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((short / "tmp").iterdir()) == []
 
 
 def test_a_setting_that_redis_refuses_is_reported(binary: ServerBinary) -> None:

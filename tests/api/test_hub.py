@@ -19,6 +19,7 @@ from tests.waiting import wait_until_async
 STATUS: Any = SimpleNamespace(
     config=SimpleNamespace(edges=(), publish=True),
     shards=[SimpleNamespace(now_ms=1)],
+    feed_tag="0" * 16,
     model_dump_json=lambda: "{}",
 )
 

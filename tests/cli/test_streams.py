@@ -51,9 +51,8 @@ def test_nothing_is_tracked_or_taken_unseen_where_a_stream_is_closed(
     assert (ran.code, "no answer on stdin, nothing was changed" in ran.err) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "module", ["acker_redis serve", pytest.param("acker_api", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("module", ["acker_redis serve", "acker_api"])
 def test_service_runs_without_standard_streams(any_server: EmbeddedRedis, module: str) -> None:
     environment = {**os.environ, "ACKER_REDIS_URL": any_server.url, "ACKER_REDIS_API_PORT": "0"}
     program = ["sh", "-c", f'exec "$0" -m {module} <&- >&- 2>&-', sys.executable]

@@ -9,8 +9,15 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.errors import ConfigError, NamespaceExistsError
-from acker_redis.protocol.config import CHANGEABLE, CREATED, PROFILES, AckerConfig, Profile, wire
+from acker_redis.protocol.config import (
+    CHANGEABLE,
+    CREATED,
+    PROFILES,
+    AckerConfig,
+    Profile,
+    requested,
+    wire,
+)
 
 if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
@@ -135,15 +142,7 @@ def _wanted(
         settings = AckerConfig.for_profile(profile)
         names = {name for each in PROFILES.values() for name in each}
         wanted = {name: getattr(settings, name) for name in sorted(names)} | given
-    try:
-        return replace(there, **wanted)
-    except ConfigError as error:
-        for name, value in wanted.items():
-            if (has := getattr(there, name)) != value:
-                raise NamespaceExistsError(
-                    f"{acker.namespace} was created with {name} {has}, not {value}; {error}"
-                ) from None
-        raise
+    return requested(acker.namespace, there, wanted)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

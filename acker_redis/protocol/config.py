@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, NamespaceExistsError
 from acker_redis.protocol.stored import MAX_SHARDS, count
 
 SCHEMA = 2
@@ -267,6 +267,32 @@ class AckerConfig:
             slo_target=float(have["slo_target"]),
             **{name: _stored(name, have[name]) for name in _NUMBERS},
         )
+
+
+def requested(namespace: str, there: AckerConfig | None, given: Mapping[str, Any]) -> AckerConfig:
+    """Return the settings with which to create a namespace; ``there`` are those that it has.
+
+    A setting that is not ``given`` has its default, or stays as it is.
+
+    Raises:
+        NamespaceExistsError: A given setting contradicts one that the namespace has.
+        ConfigError: A given setting is out of its range, or contradicts another one.
+
+    >>> requested("orders", AckerConfig(high_water=7), {"shards": 1}).high_water
+    7
+
+    """
+    if there is None:
+        return AckerConfig(**given)
+    try:
+        return replace(there, **given)
+    except ConfigError as error:
+        for name, value in given.items():
+            if (has := getattr(there, name)) != value:
+                raise NamespaceExistsError(
+                    f"{namespace} was created with {name} {has}, not {value}; {error}"
+                ) from None
+        raise
 
 
 def wire(name: str, value: float) -> str:

@@ -49,6 +49,12 @@ def test_namespace_is_created_changed_and_dropped(
         }.items():
             other = await client.post(V1, json={**new, name: value})
             is_problem(other, 409, "namespace-exists")
+        # Settings that are not in the request are not compared.
+        for part in ({}, {"shards": new["shards"]}, {"refresh": "update"}):
+            again = await client.post(V1, json={"name": "orders", **part})
+            assert (again.status_code, again.json()["config"]) == (200, body["config"])
+        contradiction = await client.post(V1, json={"name": "orders", "refresh": "never"})
+        is_problem(contradiction, 409, "namespace-exists")
         path = f"{V1}/orders/config"
         assert (await client.get(path)).json() == body["config"]
         changed = (await client.patch(path, json={"high_water": 7, "tick_ms": 5000})).json()

@@ -7,6 +7,7 @@ may retry: every action is idempotent, except a forced tick.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +28,7 @@ from acker_redis.errors import (
     SchemaError,
 )
 from acker_redis.flows.lane import Lane
-from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig, requested
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState
 
@@ -61,23 +62,30 @@ class Actions:
         self._reader, self._audit = reader, audit
         self._lanes: OrderedDict[str, Lane[asyncio.Lock]] = OrderedDict()
 
-    async def create(self, who: Who, namespace: str, config: AckerConfig) -> bool:
-        """Create a namespace; return False if it exists with this very configuration."""
-        acker = self._acker(namespace)
+    async def create(
+        self, who: Who, namespace: str, given: dict[str, Any]
+    ) -> tuple[bool, AckerConfig]:
+        """Create a namespace; return whether it is new, and its configuration.
 
-        were: list[AckerConfig] = []
+        Of a namespace that exists, only the given settings are compared.
+        """
+        acker = self._acker(namespace)
+        wanted: list[AckerConfig] = []
+        there: AckerConfig | None = None
 
         async def before() -> State:
-            try:
-                were.append(await self._reader.read(self._reader.acker(namespace).config))
-            except NamespaceNotFoundError:
-                return None
-            return asdict(were[0])
+            nonlocal there
+            with suppress(NamespaceNotFoundError):
+                there = await self._reader.read(self._reader.acker(namespace).config)
+            wanted.append(requested(namespace, there, given))
+            return asdict(there) if there else None
 
-        async def create() -> Done[bool]:
+        async def create() -> Done[tuple[bool, AckerConfig]]:
+            (config,) = wanted
             created = await acker.create(config)
             # It also sets an objective that the namespace lacks.
-            return Done(created, asdict(config), changed=created or were != [config])
+            changed = created or there != config
+            return Done((created, config), asdict(config), changed)
 
         return await self._act(who, Deed(who.name, "create_namespace", namespace), before, create)
 

@@ -9,7 +9,7 @@ from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
 from acker_api.shapes.status import Configuration
-from acker_redis.protocol.config import MAX_EDGES, AckerConfig
+from acker_redis.protocol.config import MAX_EDGES
 
 _MOST = 10**12
 _TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"
@@ -19,7 +19,7 @@ EdgeName = Annotated[str, Field(pattern=NAME)]
 
 
 class NewNamespace(BaseModel):
-    """A namespace to create; an omitted field has its default."""
+    """A namespace to create; an omitted field has its default, or is as it is if it exists."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -59,10 +59,10 @@ class NewNamespace(BaseModel):
     slo_target: float = Field(default=99, ge=50, lt=100, description=_TARGET)
     slo_ms: int = Field(default=0, ge=0, le=_MOST, description=_WITHIN)
 
-    def config(self) -> AckerConfig:
-        """Return the configuration. Raise ConfigError if the fields contradict each other."""
-        fields = self.model_dump(exclude={"name", "edges"})
-        return AckerConfig(**fields, edges=tuple(self.edges))
+    def given(self) -> dict[str, Any]:
+        """Return the settings in the request, as fields of AckerConfig."""
+        given = self.model_dump(exclude={"name"}, exclude_unset=True)
+        return {**given, "edges": tuple(self.edges)} if "edges" in given else given
 
 
 class Created(BaseModel):

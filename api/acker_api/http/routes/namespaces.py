@@ -50,14 +50,18 @@ async def list_namespaces(
     "",
     status_code=201,
     responses={
-        200: {"model": Created, "description": "It existed already, with this configuration"},
+        200: {"model": Created, "description": "It existed already, with these settings"},
         **answers(401, 403, 409, 413, 422, 502, 503),
     },
 )
 async def create_namespace(
     services: Shared, who: Admin, new: NewNamespace, response: Response
 ) -> Created:
-    """Create a namespace. A retry returns 200, or 409 if its configuration differs."""
+    """Create a namespace.
+
+    If it exists, only the settings in the request are compared with its own: 200, or 409 if one
+    differs. So a retry is a no-op.
+    """
     if not who.sees(new.name):
         refused = Problem(403, "forbidden", "Forbidden", "the token is for other namespaces")
         await services.audit.refused(who, "create_namespace", new.name, "", refused)
@@ -73,8 +77,7 @@ async def create_namespace(
         raise Problem(
             422, "bad-request", "Bad Request", "no URL can contain this name; choose another one"
         )
-    config = new.config()
-    created = await services.actions.create(who, new.name, config)
+    created, config = await services.actions.create(who, new.name, new.given())
     response.status_code = 201 if created else 200
     href = response.headers["Location"] = _href(services, new.name)
     return Created(name=new.name, href=href, created=created, config=Configuration.of(config))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from acker_redis.aio.connection import AsyncConnection
+from acker_redis.aio.loops import LoopBound
 from acker_redis.aio.outcomes import AsyncOutcomes
 from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
@@ -20,10 +21,11 @@ from acker_redis.protocol.tree import TreeState
 from acker_redis.transport.connect import connect_async
 
 
-class AsyncAcker:
+class AsyncAcker(LoopBound):
     """A client of one namespace for asyncio: the methods of :class:`acker_redis.Acker`, awaited.
 
-    It belongs to one event loop. A call that changes something runs to its end, also when the
+    It works in one event loop at a time. When that has ended, as after ``asyncio.run()``, it
+    connects again in the next one. A call that changes something runs to its end, also when the
     caller is cancelled: no batch is left partially applied, and no reply unread. :meth:`close`, or
     the end of ``async with``, waits for these calls.
 
@@ -36,6 +38,7 @@ class AsyncAcker:
 
     Raises:
         ConfigError: ``client`` is no client of redis-py or decodes replies, or the name is invalid.
+            A call raises it while another event loop, in which the client was used, is not closed.
 
     Examples:
         >>> async def track():
@@ -52,6 +55,9 @@ class AsyncAcker:
         self.flows = Flows(namespace, retry_for)
         self.connection = AsyncConnection(client)
         self._lane = Lane(asyncio.Lock)
+
+    def _begin(self) -> None:
+        self._lane.begin()
 
     @classmethod
     def from_url(
@@ -107,6 +113,7 @@ class AsyncAcker:
 
     async def apply(self, batch: Sendable, lane: "Lane[asyncio.Lock] | None" = None) -> Applied:
         """Apply a batch exactly once; see :meth:`Acker.apply`."""
+        self._enter()
         return await self.connection.whole(self._apply(batch, lane or self._lane))
 
     async def track_block(
@@ -121,6 +128,7 @@ class AsyncAcker:
 
         See :meth:`Acker.track_block`.
         """
+        self._enter()
         return await self.connection.whole(self._track_block(source, label, deltas, block, present))
 
     async def apply_part(self, part: Part, fence: Fence) -> ShardApplied:

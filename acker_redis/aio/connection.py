@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import redis
 
+from acker_redis.aio.loops import LoopBound, forget_connections
 from acker_redis.errors import AckerError
 from acker_redis.flows.steps import (
     Ask,
@@ -30,8 +31,8 @@ from acker_redis.transport.errors import FAILED, must_leave, tls_options, transl
 T = TypeVar("T")
 
 
-class AsyncConnection:
-    """Runs calls and flows in one event loop."""
+class AsyncConnection(LoopBound):
+    """Runs calls and flows in one event loop at a time: see :mod:`acker_redis.aio.loops`."""
 
     def __init__(self, client: Any) -> None:
         check_client(client)
@@ -39,8 +40,13 @@ class AsyncConnection:
         self.functions = functions.are_used(client)
         self._whole: set[asyncio.Task[Any]] = set()
 
+    def _begin(self) -> None:
+        self._whole = set()
+        forget_connections(self.client)
+
     async def run(self, call: Call) -> Any:
         """Send a call once and return its reply; raises the errors of ``Connection.run``."""
+        self._enter()
         script = scripts.load(call.script)
         function = functions.function(call.script) if self.functions else None
         try:
@@ -56,6 +62,7 @@ class AsyncConnection:
 
     async def command(self, *args: str | bytes | int) -> Any:
         """Send a plain command and return its reply; raises the same errors as ``run``."""
+        self._enter()
         try:
             return await self.client.execute_command(*as_text(args))
         except FAILED as error:
@@ -66,6 +73,7 @@ class AsyncConnection:
 
         Raises the same errors as ``run``.
         """
+        self._enter()
         if len(commands) == 1:
             return [await self.command(*commands[0])]
         try:
@@ -78,6 +86,7 @@ class AsyncConnection:
 
     async def version(self) -> ServerVersion | None:
         """Return product and version of the server; None where INFO is not allowed."""
+        self._enter()
         try:
             return server_version.of_info(await self.client.info("server"))
         except redis.exceptions.NoPermissionError:
@@ -139,6 +148,11 @@ class AsyncConnection:
         A call in flight cannot be revoked. A caller that stopped waiting for its reply would not
         know whether it ran, and might leave a batch partially applied.
         """
+        try:
+            self._enter()
+        except BaseException:
+            work.close()
+            raise
         task = asyncio.ensure_future(work)
         self._whole.add(task)
         task.add_done_callback(self._ended)
@@ -146,6 +160,7 @@ class AsyncConnection:
 
     async def close(self) -> None:
         """Wait for the coroutines of :meth:`whole`, then close the connections."""
+        self._enter()
         while self._whole:
             await asyncio.wait(set(self._whole))
         await self.client.aclose()

@@ -1,6 +1,7 @@
 """A producer that batches, for asyncio: see :mod:`acker_redis.sync.producer`.
 
-It belongs to one event loop. All shared state changes between two awaits, so there is no lock.
+It works in one event loop at a time. All shared state changes between two awaits, so there is no
+lock.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from acker_redis.aio.client import AsyncAcker
+from acker_redis.aio.loops import LoopBound
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
@@ -25,15 +27,16 @@ from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_
 log = logging.getLogger(__name__)
 
 
-class AsyncProducer:
+class AsyncProducer(LoopBound):
     """Collects rows and sends them in batches, as :class:`acker_redis.Producer`, for asyncio.
 
     Its methods are those of :class:`acker_redis.Producer`, awaited, with the same back-pressure,
-    retries and guarantees. It belongs to one event loop. A task that is cancelled while it waits
-    for room has added no row. Rows that were added are sent even if the task is cancelled.
+    retries and guarantees. A task that is cancelled while it waits for room has added no row. Rows
+    that were added are sent even if the task is cancelled.
 
     End it with ``async with`` or :meth:`close`. If the event loop ends before, rows that were not
-    sent are lost, and their trees expire.
+    sent are lost, and their trees expire. When the producer is used in another loop after that, it
+    reports them, and begins again.
 
     Args:
         acker: The client of the namespace.
@@ -75,21 +78,30 @@ class AsyncProducer:
         self.source = check_name("source", source) if source else ""
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
+        self._closed = False
+        self._error: AckerError | None = None
         self._accumulator: Accumulator | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        lost = list(self._accumulator.batches()) if self._accumulator else []
+        self._accumulator = None
         self._routed = False
         """Whether the number of shards is known: rows wait in the queues of their shards."""
         # No retries here: deliver() retries a batch, because it knows when to end.
-        self._flows = Flows(acker.namespace, retry_for=0.0)
+        self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[asyncio.Lock]] = {}
         self._senders: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
         """Set when a shard may have become ready."""
         self._answered = asyncio.Event()
         """Set, and replaced, when a batch was applied or given up."""
-        self._closed = False
         self._end = math.inf
         """When batches without a reply are given up, on the ``time.monotonic`` clock."""
-        self._error: AckerError | None = None
+        for batch in lost:
+            error = AckerError("the event loop ended before these rows had a reply: use async with")
+            self._error = self._error or error
+            tell_given_up(self._on_given_up, error, batch.rows())
 
     async def add(self, rows: Iterable[Row], wait: bool = True) -> None:
         """Add rows to the buffer, all or none; see :meth:`Producer.add`.
@@ -100,6 +112,7 @@ class AsyncProducer:
         rows = check_rows(rows, self.source)
         if not rows:
             return
+        self._enter()
         self._check_open()
         accumulator = self._accumulator if self._routed else None
         if accumulator is None:
@@ -143,6 +156,7 @@ class AsyncProducer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send all rows added so far and wait for the replies; see :meth:`Producer.flush`."""
+        self._enter()
         end = math.inf if timeout is None else time.monotonic() + timeout
         accumulator = self._accumulator
         if accumulator is not None:
@@ -170,6 +184,7 @@ class AsyncProducer:
 
         It runs to its end, also when the caller is cancelled.
         """
+        self._enter()
         if not self._closed:
             self._closed = True
             self._signal_answer()

@@ -12,6 +12,7 @@ from typing import Any
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
 from acker_redis.aio.group import AsyncGroup
+from acker_redis.aio.loops import LoopBound
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.flows.source import (
@@ -38,7 +39,7 @@ _sending: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.Context
 """The task that runs a ``send``, in its own context and those that it creates."""
 
 
-class AsyncSource:
+class AsyncSource(LoopBound):
     """Tracks, sends and replays records: the methods of :class:`acker_redis.Source`, awaited.
 
     Records, delivery, crashes, back-pressure and arguments are as in :class:`acker_redis.Source`,
@@ -46,7 +47,8 @@ class AsyncSource:
 
     - ``send``, the callbacks and ``reload`` may be coroutine functions.
     - ``send`` is called side by side for all records that are due.
-    - It belongs to one event loop. Its own task runs the steps between :meth:`start` and
+    - It works in one event loop at a time. After that has ended, :meth:`start` it in the next one:
+      its open records continue. Its own task runs the steps between :meth:`start` and
       :meth:`stop`, or in an ``async with`` block.
     - A task that is cancelled while it waits in :meth:`emit` has emitted nothing.
     - If the task that runs a step is cancelled, records that were tracked and not sent yet expire,
@@ -95,14 +97,17 @@ class AsyncSource:
         )  # fmt: skip
         self._flows = SourceFlows(acker.flows, name, self._settings)
         self._forgotten = report_when_forgotten(self, self._flows)
+        self._stopped = False
+        """Whether its task was stopped, and nothing has run it since."""
+        self._begin()
+
+    def _begin(self) -> None:
         self._closed_some = asyncio.Event()
         """Set, and replaced, when records were closed."""
         self._wake = asyncio.Event()
         """Set when there is a record to emit, or the source stops."""
         self._stop = asyncio.Event()
         """Set while the source stops."""
-        self._stopped = False
-        """Whether its task was stopped, and nothing has run it since."""
         self._turn = asyncio.Lock()
         """Held by the task that runs a step."""
         self._sending: set[asyncio.Task[Any] | None] = set()
@@ -140,6 +145,7 @@ class AsyncSource:
         if self._settings.send is None:
             raise ConfigError("emit() needs a source with send=; use track() instead")
         check_record(record)
+        self._enter()
         await self._wait_for_room(timeout)
         self._flows.inbox.append((record, None))
         self._wake.set()
@@ -153,6 +159,7 @@ class AsyncSource:
         ``tree.emit()`` itself is not awaited.
         """
         record = check_record(Record(source_id, value, None))
+        self._enter()
         ids = await self.acker.ids()
         await self._wait_for_room(timeout)
         tree, opening = OpenTree(source_id, ids=ids), Batch(self.name)
@@ -178,6 +185,7 @@ class AsyncSource:
     @contextlib.asynccontextmanager
     async def group(self, name: str) -> AsyncIterator[AsyncGroup]:
         """Emit records as one completion group; see :meth:`Source.group`."""
+        self._enter()
         groups = self._flows.groups
         block = groups.enter(name)
         try:
@@ -192,6 +200,7 @@ class AsyncSource:
 
     async def start(self) -> "AsyncSource":
         """Start a task that runs steps until :meth:`stop`; return the source."""
+        self._enter()
         if not self._pumped():
             self._stop.clear()
             self._stopped = False
@@ -200,6 +209,7 @@ class AsyncSource:
 
     async def stop(self) -> None:
         """Finish the current step and stop. Open records stay pending: see :class:`Source`."""
+        self._enter()
         self._stopped = self._stopped or self._pump is not None
         self._stop.set()
         self._wake.set()
@@ -226,6 +236,7 @@ class AsyncSource:
 
         Use it as ``async for verdict in source.verdicts()``.
         """
+        self._enter()
         own = self._pump is asyncio.current_task()
         while self._turn.locked():
             # The source's own task waits for a step in join() or emit() to end.
@@ -249,6 +260,7 @@ class AsyncSource:
 
     async def step(self) -> float:
         """Run one step, and wait until ``send`` has returned; see :meth:`Source.step`."""
+        self._enter()
         await self._check_may_wait("step")
         if self._pumped():
             raise ConfigError(f"source {self.name} runs in its own task; call stop() before step()")
@@ -260,6 +272,7 @@ class AsyncSource:
 
     async def join(self, timeout: float | None = None) -> bool:
         """Wait until every record is closed; see :meth:`Source.join`."""
+        self._enter()
         await self._check_may_wait("join")
         return await self._wait_until(lambda: not self.pending, timeout)
 

@@ -228,6 +228,11 @@ export class Batch {
     return this.#rows.size >= MAX_ROWS || this.#texts > MAX_TEXTS - MAX_TEXT;
   }
 
+  /** Whether each row begins a tree. */
+  get onlyTracks() {
+    return [...this.#rows.values()].every(({ flags }) => flags & TRACK);
+  }
+
   /** Return whether this batch tracks a tree of this anchor. */
   tracks(anchor) {
     return ((this.#rows.get(anchor)?.flags ?? 0) & TRACK) !== 0;

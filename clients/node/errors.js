@@ -7,6 +7,7 @@ export class AckerError extends Error {
     super(words, options);
     this.name = 'AckerError';
     this.code = code;
+    this.mayPass = false; // whether Redis refused the call for a cause that may pass, such as a full memory
   }
 }
 
@@ -21,9 +22,13 @@ const ADVICE = {
   SHARD: '; the namespace was resharded, or dropped and created again: open it again',
   CONFLICT: '; its content differs between runs, or the namespace was resharded since the first run',
 };
-// Transient states: start-up, failover, a migrating slot, a long script.
-const PASSING =
-  /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK|ClusterAllFailed)/;
+// Transient states: start-up, failover, a migrating slot, a long script, a full disk.
+const PASSING = new RegExp('^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|' +
+  'REDIRECT|MISCONF|MOVED|ASK|ClusterAllFailed|ERR max number of clients reached)\\b');
+// Refusals that may pass: memory is freed, a password or a right changes. Nothing was changed.
+const PATIENT = /^(OOM|NOAUTH|WRONGPASS|NOPERM)\b/;
+// The right to a single command of a script: commands before it may have run.
+const NO_RIGHT_IN_SCRIPT = /The user executing the script can't |ACL failure in script: /;
 // Prefix of Redis 6.2 before the error of a command inside a script.
 const IN_SCRIPT = /^(?:ERR )?Error running script [\s\S]*?: -?(?=[A-Z]+ )/;
 
@@ -31,7 +36,7 @@ const wordsOf = (error) => String(error?.message ?? error).replace(IN_SCRIPT, ''
 
 /** Return whether a demoted master replied, or one that may be replaced soon: connect again. */
 export function isDemoted(error) {
-  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.test(wordsOf(error));
+  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)\b/.test(wordsOf(error));
 }
 
 /** Return the AckerError for an error that a Redis client has thrown. */
@@ -42,12 +47,14 @@ export function translate(error) {
   if (ours) return new AckerError(ours[1], ours[2] + (ADVICE[ours[1]] ?? ''));
   const replied =
     error?.name === 'ReplyError' || /^(SimpleError|BlobError|ErrorReply)$/.test(error?.constructor?.name);
-  if (replied && words.startsWith('OOM')) {
-    return new AckerError(
-      'REDIS',
-      'Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower ' +
-        'high_water, or let the sources take their outcomes',
-    );
+  if (replied && PATIENT.test(words)) {
+    const full = 'Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower ' +
+      'high_water, or let the sources take their outcomes';
+    const refused = new AckerError('REDIS', words.startsWith('OOM') ? full : `Redis refused the call: ${words}`,
+      { cause: error });
+    refused.mayPass = !NO_RIGHT_IN_SCRIPT.test(words);
+    refused.full = words.startsWith('OOM');
+    return refused;
   }
   if (error instanceof TypeError || error instanceof RangeError || (replied && !PASSING.test(words))) {
     return new AckerError('REDIS', `Redis refused the call: ${words}`, { cause: error });

@@ -82,6 +82,8 @@ export class AckerError extends Error {
     /** The fence may have expired, so the batch may not be sent again. */
     | 'LATE'
     | 'FULL' | 'CLOSED' | 'REJECTED' | 'REDIS';
+  /** With code REDIS: whether the cause may pass, such as a full memory, and nothing was changed. */
+  mayPass: boolean;
 }
 
 /** Messages that are processed together. */

@@ -2,6 +2,7 @@
 // See README.md. lua/README.md of the project describes the wire protocol and the retries.
 
 import { randomBytes } from 'node:crypto';
+import { emitWarning } from 'node:process';
 import {
   Batch, FAIL, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine, newAnchor, shardOf, xorIds,
 } from './batch.js';
@@ -15,6 +16,7 @@ export { AckerError } from './errors.js';
 const MAX_ENTRIES = 64;
 const FIRST_PAUSE = 50;
 const LONGEST_PAUSE = 500;
+const IDS_RETRY = 2_000; // ms until the next attempt to read edges and salt
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const noop = () => {};
 
@@ -49,8 +51,8 @@ class Retries {
   }
 
   /** Wait, longer each time. Throw the error if a retry cannot help, or no time is left for one. */
-  async after(error) {
-    const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG';
+  async after(error, patient = false) {
+    const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG' || (patient && error.mayPass);
     const wait = this.#pause * (0.5 + Math.random() / 2);
     if (!passes || performance.now() + wait >= this.#end) throw error;
     this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
@@ -65,8 +67,9 @@ export class Acker {
   #settings;
   #config = null;
   #ids = new IdMaker();
-  #hasIds = false; // whether the maker of ids knows the edges and the salt
+  #idsDue = 0; // when to try again to read edges and salt, after a first attempt
   #reading = null;
+  #trying = null;
   #lane = new Lane();
   #slots = new Map();
   #waiting = 0;
@@ -91,7 +94,7 @@ export class Acker {
     const draws = typeof emitted === 'number';
     if (edge && !draws) refuse('ids that are given have their edge: draw them by newIds(count, edge)');
     // Only the first tree waits for the configuration, so that flush() includes every later one.
-    if (draws && !this.#hasIds) await this.#readIds();
+    if (draws && !this.#ids.known) await this.#readIds();
     let ids;
     do ids = draws ? this.#draw(emitted, edge) : [...emitted];
     while (xorIds(ids) === 0n && draws && emitted > 0); // a tree that is zero would be acked at once
@@ -124,16 +127,19 @@ export class Acker {
   async blockNumber(task, label) {
     checkName('task', task);
     checkLabel(label);
-    if (!this.#hasIds) await this.#readIds();
+    if (!this.#ids.known) await this.#readIds();
     return this.#ids.block(task, label);
   }
 
   // Bolts
 
-  /** Begin to process messages, given by their ids as text: one, or several together for a join. */
+  /**
+   * Begin to process messages, given by their ids as text: one, or several together for a join. If Redis does
+   * not answer, edges and salt are unknown: emit() then draws ids without an edge, and refuses a key.
+   */
   async process(...inputs) {
     const processing = new Processing((rows) => this.add(rows), inputs, this.#ids);
-    if (!this.#hasIds) await this.#readIds();
+    if (!this.#ids.known) await this.#tryIds();
     return processing;
   }
 
@@ -276,7 +282,7 @@ export class Acker {
 
   /** Draw tuple ids of messages on an edge, for a batch or a block that you fill. */
   async newIds(count, edge = '') {
-    if (!this.#hasIds) await this.#readIds();
+    if (!this.#ids.known) await this.#readIds();
     return this.#draw(count, edge);
   }
 
@@ -305,6 +311,28 @@ export class Acker {
     return this.#reading;
   }
 
+  /** Read the configuration once, if it is due. While Redis does not answer, messages do not wait for each attempt. */
+  #tryIds() {
+    this.#trying ??= this.#tryOnce().finally(() => (this.#trying = null));
+    return this.#trying;
+  }
+
+  async #tryOnce() {
+    const begun = performance.now();
+    if (begun < this.#idsDue) return;
+    try {
+      await this.#readConfig();
+    } catch (error) {
+      if (error.code !== 'UNAVAILABLE') throw error;
+      const now = performance.now();
+      if (!this.#idsDue) {
+        emitWarning(`${this.#namespace}: messages that are emitted now carry no edge, because edges and salt could ` +
+          `not be read; a verdict cannot tell on which edge one is lost: ${error.message}`, 'AckerWarning');
+      }
+      this.#idsDue = now + Math.max(IDS_RETRY, 10 * (now - begun));
+    }
+  }
+
   #prefix(shard) {
     return `acker:{${this.#namespace}:${shard}}`;
   }
@@ -320,7 +348,6 @@ export class Acker {
     if (!isRing || !/^[0-9a-f]{32}$/.test(salt)) throw this.#tampered();
     const known = this.#shardsOf(shards);
     this.#ids.configure(edges, salt);
-    this.#hasIds = true;
     this.#config = {
       edges,
       shards: known,
@@ -444,7 +471,9 @@ export class Acker {
           error = new AckerError('BACKLOG', `${this.#namespace} is resharding, nothing is tracked; try again`);
         }
         if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // never reuse this lane
-        await retries.after(error);
+        // A password that was never right is no refusal that may pass. Trees to be tracked do not wait for
+        // memory: they would hold up rows that free some.
+        await retries.after(error, batch.sent && !(error.full && batch.onlyTracks));
       }
     }
   }
@@ -476,7 +505,8 @@ export class Acker {
     try {
       reply = part.read(await this.#connection.run(part.script, this.#prefix(part.shard), [sent.lane, fence, ...part.argv]));
     } catch (error) {
-      if (!again && error.code !== 'UNAVAILABLE') sent.doubt.delete(i); // certainly not applied
+      const certain = error.code === 'REDIS' ? error.mayPass : error.code !== 'UNAVAILABLE';
+      if (!again && certain) sent.doubt.delete(i);
       throw error;
     }
     if (reply.highest !== null && reply.highest > seq) {

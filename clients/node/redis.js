@@ -17,8 +17,16 @@ const nothing = () => {};
  */
 function adapt(client) {
   if (typeof client?.callBuffer === 'function') {
+    if (client.options?.keyPrefix) refuse('the client of ioredis must have no keyPrefix: it changes the keys of scripts');
+    // Not callBuffer, which has no place in the pipelines of enableAutoPipelining. Builtin commands that
+    // have no name are sent alone, and the rows of this client are batches already.
+    const commands = new Map();
+    const command = (name) => {
+      if (!commands.has(name)) commands.set(name, client.createBuiltinCommand(name.toLowerCase()).buffer);
+      return commands.get(name);
+    };
     return {
-      send: (key, words) => client.callBuffer(...words), // ioredis finds the key itself
+      send: (key, [name, ...words]) => command(name).apply(client, words), // ioredis finds the key itself
       leave: client.isCluster ? nothing : () => client.status === 'ready' && client.disconnect(true),
     };
   }

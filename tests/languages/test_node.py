@@ -7,6 +7,9 @@ import subprocess
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
+from tests.cluster.servers import Cluster, spread
 from tests.conftest import MakeAcker, missing
 from tests.languages.clients import CLIENTS
 from tests.waiting import LIMIT
@@ -56,6 +59,37 @@ def test_node_readme_program_runs(any_server: EmbeddedRedis, make_any_acker: Mak
         ACKER_REDIS_URL=any_server.url,
     )
     assert said == "order-1 nack no such address\n"
+
+
+CLUSTER_PROGRAM = """
+import { Redis } from 'ioredis';
+import { Acker } from 'acker-redis';
+const { PORT, NAMESPACE } = process.env;
+const nodes = [{ host: '127.0.0.1', port: Number(PORT) }];
+const client = new Redis.Cluster(nodes, { enableAutoPipelining: true });
+const acker = new Acker(client, NAMESPACE);
+const names = Array.from({ length: 40 }, (_, n) => `s${n}`);
+const trees = await Promise.all(names.map((sourceId) => acker.track({ task: 't', sourceId })));
+await Promise.all(trees.map(async ({ ids }) => (await acker.process(ids[0])).ack()));
+let count = 0;
+for await (const { verdict } of acker.outcomes('t')) count += verdict === 'ack';
+console.log(count);
+await acker.close();
+client.disconnect();
+"""
+
+
+def test_ioredis_with_automatic_pipelines_on_a_cluster(masters: Cluster) -> None:
+    """The shards are on different nodes; a pipeline would go to one of them."""
+    namespace = spread(masters, 8)
+    with masters.client() as client:
+        Acker(client, namespace).create(AckerConfig(shards=8))
+    said = run(
+        *("node", "--input-type=module", "-e", CLUSTER_PROGRAM),
+        PORT=str(masters.nodes[0].server.port),
+        NAMESPACE=namespace,
+    )
+    assert said == "40\n"
 
 
 def test_node_types_compile() -> None:

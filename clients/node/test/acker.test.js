@@ -45,6 +45,20 @@ test('an entry is taken only after all its outcomes were handled', async () => {
   assert.deepEqual(await all(acker.outcomes('taken')), []);
 });
 
+test('a client of ioredis with automatic pipelines works', async () => {
+  const pipelined = new Redis(url, { enableAutoPipelining: true });
+  const acker = new Acker(pipelined, namespace);
+  const trees = await Promise.all([0, 1, 2].map((n) => acker.track({ task: 'piped', sourceId: `s${n}`, emitted: 1 })));
+  await Promise.all(trees.map(async ({ ids }) => (await acker.process(ids[0])).ack()));
+  assert.deepEqual((await all(acker.outcomes('piped'))).map((o) => o.sourceId).sort(), ['s0', 's1', 's2']);
+  pipelined.disconnect();
+});
+
+test('a client of ioredis that changes keys is refused', () => {
+  const prefixed = new Redis(url, { keyPrefix: 'p:', lazyConnect: true });
+  assert.throws(() => new Acker(prefixed, namespace), { code: 'REFUSED', message: /keyPrefix/ });
+});
+
 test('outcomes are followed until the signal is aborted', async () => {
   const acker = new Acker(other, namespace);
   const aborts = new AbortController();

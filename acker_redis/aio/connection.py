@@ -8,14 +8,18 @@ from typing import Any, TypeVar
 import redis
 
 from acker_redis.aio.loops import LoopBound, forget_connections
+from acker_redis.aio.nodes import Nodes
 from acker_redis.errors import AckerError
 from acker_redis.flows.steps import (
     Ask,
     AskAll,
+    AskEach,
+    Begin,
     Ended,
     Flow,
     Hand,
     Pause,
+    Places,
     Run,
     Step,
     Tell,
@@ -23,12 +27,20 @@ from acker_redis.flows.steps import (
 )  # fmt: skip
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
+from acker_redis.protocol.keys import PREFIX
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.transport.arguments import KEYS, as_text
 from acker_redis.transport.clients import check_client
-from acker_redis.transport.errors import FAILED, must_leave, tls_options, translate
+from acker_redis.transport.errors import (
+    FAILED,
+    is_redirection,
+    must_leave,
+    tls_options,
+    translate,
+)
 
 T = TypeVar("T")
+Command = tuple[str | bytes | int, ...]
 
 
 class AsyncConnection(LoopBound):
@@ -38,10 +50,14 @@ class AsyncConnection(LoopBound):
         check_client(client)
         self.client = client
         self.functions = functions.are_used(client)
+        self._nodes = _nodes(client)
         self._whole: set[asyncio.Task[Any]] = set()
+        self._begun: set[asyncio.Task[Any]] = set()
+        """Flows in the background, which change nothing."""
 
     def _begin(self) -> None:
-        self._whole = set()
+        self._whole, self._begun = set(), set()
+        self._nodes = _nodes(self.client)
         forget_connections(self.client)
 
     async def run(self, call: Call) -> Any:
@@ -49,13 +65,14 @@ class AsyncConnection(LoopBound):
         self._enter()
         script = scripts.load(call.script)
         function = functions.function(call.script) if self.functions else None
+        rest = (KEYS, *call.keys, *call.args)
         try:
             if function:
-                return await self.client.fcall_ro(function, KEYS, *call.keys, *call.args)
+                return await self._send("FCALL_RO", function, *rest, key=call.keys[0])
             try:
-                return await self.client.evalsha(script.sha, KEYS, *call.keys, *call.args)
+                return await self._send("EVALSHA", script.sha, *rest, key=call.keys[0])
             except redis.exceptions.NoScriptError:
-                return await self.client.eval(script.source, KEYS, *call.keys, *call.args)
+                return await self._send("EVAL", script.source, *rest, key=call.keys[0])
         except FAILED as error:
             library = functions.library() if function else script
             raise await self._failed(error, library) from error
@@ -63,8 +80,9 @@ class AsyncConnection(LoopBound):
     async def command(self, *args: str | bytes | int) -> Any:
         """Send a plain command and return its reply; raises the same errors as ``run``."""
         self._enter()
+        key = args[1] if len(args) > 1 and str(args[1]).startswith(PREFIX) else None
         try:
-            return await self.client.execute_command(*as_text(args))
+            return await self._send(*as_text(args), key=key)
         except FAILED as error:
             raise await self._failed(error) from error
 
@@ -83,6 +101,60 @@ class AsyncConnection(LoopBound):
             return list(await pipe.execute())
         except FAILED as error:
             raise await self._failed(error) from error
+
+    async def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Send plain commands, and return each reply or AckerError; see ``Connection.each``."""
+        self._enter()
+        nodes: dict[Any, list[int]] = {}
+        for number, command in enumerate(commands):
+            nodes.setdefault(await self._node_of(command[1]), []).append(number)
+        found = await asyncio.gather(
+            *(
+                self._ask_node(node, [commands[number] for number in numbers])
+                for node, numbers in nodes.items()
+            )
+        )
+        replies = [None] * len(commands)
+        for numbers, its in zip(nodes.values(), found, strict=True):
+            for number, reply in zip(numbers, its, strict=True):
+                replies[number] = reply
+        return replies
+
+    async def _ask_node(self, node: Any, commands: Sequence[Command]) -> list[Any]:
+        """Send commands to a node of a cluster, or to the only server if ``node`` is None."""
+        texts = [as_text(command) for command in commands]
+        try:
+            if self._nodes and node is not None:
+                replies = await self._nodes.pipeline(node, texts)
+            else:
+                pipe = self.client.pipeline(transaction=False)
+                for command in texts:
+                    pipe.execute_command(*command)
+                replies = await pipe.execute(raise_on_error=False)
+        except FAILED as error:
+            return [await self._failed(error)] * len(commands)
+        return [await self._reply(*pair) for pair in zip(commands, replies, strict=True)]
+
+    async def _reply(self, command: Command, reply: Any) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
+        if not is_redirection(reply):
+            return await self._failed(reply)
+        try:
+            return await self.command(*command)  # the client of the cluster follows it
+        except AckerError as error:
+            return error
+
+    async def _node_of(self, key: Any) -> Any:
+        try:
+            return await self._nodes.of(key) if self._nodes else None
+        except FAILED:
+            return None  # no node answers: the call fails, too
+
+    async def _send(self, *args: Any, key: Any) -> Any:
+        if self._nodes and key is not None:
+            return await self._nodes.execute(key, *args)
+        return await self.client.execute_command(*args)
 
     async def version(self) -> ServerVersion | None:
         """Return product and version of the server; None where INFO is not allowed."""
@@ -134,12 +206,18 @@ class AsyncConnection(LoopBound):
             return await self.command(*step.args)
         if isinstance(step, AskAll):
             return await self.commands(step.commands)
+        if isinstance(step, AskEach):
+            return await self.each(step.commands)
         if isinstance(step, Pause):
             return await asyncio.sleep(step.seconds)
         if isinstance(step, Tell):
             return await asyncio.gather(*(self._call(step, args) for args in step.calls))
         if isinstance(step, Together):
             return await asyncio.gather(*map(self._result, step.flows))
+        if isinstance(step, Begin):
+            return self._in_background(step.flow)
+        if isinstance(step, Places):
+            return [getattr(await self._node_of(key), "name", None) for key in step.keys]
         return await self.version()
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
@@ -163,7 +241,18 @@ class AsyncConnection(LoopBound):
         self._enter()
         while self._whole:
             await asyncio.wait(set(self._whole))
+        for task in self._begun:
+            task.cancel()
+        if self._nodes:
+            await self._nodes.close()
+        await asyncio.gather(*self._begun, return_exceptions=True)
         await self.client.aclose()
+
+    def _in_background(self, flow: Flow[Any]) -> "asyncio.Task[Any]":
+        task = asyncio.create_task(self._result(flow), name="acker-probe")
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+        return task
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._whole.discard(task)
@@ -202,6 +291,10 @@ class AsyncConnection(LoopBound):
             return await self.drive(flow)
         except Exception as error:
             return error
+
+
+def _nodes(client: Any) -> Nodes | None:
+    return Nodes(client) if hasattr(client, "nodes_manager") else None
 
 
 async def outcome_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

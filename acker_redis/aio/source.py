@@ -95,8 +95,7 @@ class AsyncSource(LoopBound):
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll, on_group,
         )  # fmt: skip
-        self._flows = SourceFlows(acker.flows, name, self._settings)
-        self._forgotten = report_when_forgotten(self, self._flows)
+        self.use(SourceFlows(acker.flows, name, self._settings))
         self._stopped = False
         """Whether its task was stopped, and nothing has run it since."""
         self._begin()
@@ -117,6 +116,11 @@ class AsyncSource(LoopBound):
         """The task that runs a step; None if none does."""
         self._steps: _Steps | None = None
         """The current step."""
+
+    def use(self, flows: SourceFlows) -> None:
+        """Use these flows, before the first record."""
+        self._flows = flows
+        self._forgotten = report_when_forgotten(self, flows)
 
     @property
     def name(self) -> str:
@@ -162,7 +166,8 @@ class AsyncSource(LoopBound):
         self._enter()
         ids = await self.acker.ids()
         await self._wait_for_room(timeout)
-        tree, opening = OpenTree(source_id, ids=ids), Batch(self.name)
+        tree = OpenTree(source_id, ids=ids, anchor=self._flows.anchor())
+        opening = Batch(self.name)
         opening.add(tree.opening)
         self._flows.inbox.append((record, tree.anchor))
         try:

@@ -66,7 +66,7 @@ class Applies(Known):
                     "those again that get no verdict"
                 ) from error
             _unseal_refused(batch)
-        config = yield from self._read_config(self._deadline())
+        config = yield from self._read_config(self.deadline())
         if self.reshard and before and config.shards == before.shards:
             raise BacklogError(f"{self.namespace} is resharding, nothing is tracked; try again")
         try:
@@ -79,14 +79,14 @@ class Applies(Known):
     def _apply_parts(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
         if batch.sent:
             # The namespace may have been created again: its fences last as long as it says now.
-            config = yield from self._read_config(self._deadline())
+            config = yield from self._read_config(self.deadline())
         else:
             config = yield from self.config()
         try:
             parts, sent = self._seal(batch, config, lane)
         except BlockTooLargeError:
             # An operator may have raised the high-water mark since the configuration was read.
-            config = yield from self._read_config(self._deadline())
+            config = yield from self._read_config(self.deadline())
             parts, sent = self._seal(batch, config, lane)
         if sent.namespace != self.namespace:
             raise InvalidBatchError(
@@ -104,7 +104,7 @@ class Applies(Known):
     def apply_part(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
         """See :meth:`Acker.apply_part`."""
         _check_durable(fence.producer)
-        deadline, pauses = self._deadline(), Pauses()
+        deadline, pauses = self.deadline(), Pauses()
         while True:
             try:
                 return (yield from self._send(part, fence))
@@ -153,7 +153,7 @@ class Applies(Known):
             sent.replies[number] = yield from self._apply(number, parts[number], sent)
 
     def _apply(self, number: int, part: Part, sent: Sent) -> Flow[ShardApplied]:
-        seq, deadline, pauses = sent.seq + number, self._deadline(), Pauses()
+        seq, deadline, pauses = sent.seq + number, self.deadline(), Pauses()
         fence = Fence(sent.producer, seq, part.rows.digest)
         while True:
             # After this time the fence may be deleted, and a retry would be applied again.

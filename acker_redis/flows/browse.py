@@ -326,7 +326,7 @@ class Browses(Known):
             shards = (yield from self.config()).shards
             keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), shards))
             try:
-                return (yield from run_until(commands.show(keys, anchor), self._deadline()))
+                return (yield from run_until(commands.show(keys, anchor), self.deadline()))
             except (WrongShardError, NamespaceNotFoundError):
                 self.known = None
                 if known is None:
@@ -347,7 +347,7 @@ class Browses(Known):
 
     def oldest(self) -> Flow[OldestTree | None]:
         """See :meth:`Acker.oldest`."""
-        look, shards = self.look("", ""), (yield from self._read_config(self._deadline())).shards
+        look, shards = self.look("", ""), (yield from self._read_config(self.deadline())).shards
         samples = yield from together([oldest_of(look, shard) for shard in range(shards)])
         exact = all(whole for _, whole in samples)
         entries = [entry for oldest, _ in samples for entry in oldest]
@@ -372,7 +372,7 @@ class Browses(Known):
             keys = ShardKeys(self.namespace, at.shard)
             args = (at.kind, at.bucket, at.at, count, source_id, source, prefix)
             try:
-                reply = yield from run_until(commands.list_page(keys, *args), self._deadline())
+                reply = yield from run_until(commands.list_page(keys, *args), self.deadline())
             except NamespaceNotFoundError:
                 self.known = None
                 shards = (yield from self.config()).shards

@@ -54,11 +54,11 @@ class Known:
     def config(self, fresh: bool = False) -> Flow[AckerConfig]:
         """See :attr:`Acker.config`; with ``fresh`` it is read in any case."""
         known = self.known  # another thread may set it to None at any time
-        return known if known and not fresh else (yield from self._read_config(self._deadline()))
+        return known if known and not fresh else (yield from self._read_config(self.deadline()))
 
     def read_config(self, patient: bool = True) -> Flow[AckerConfig]:
         """Read the configuration from Redis; with ``patient=False`` without retries."""
-        return (yield from self._read_config(self._deadline() if patient else 0.0))
+        return (yield from self._read_config(self.deadline() if patient else 0.0))
 
     def _read_config(self, deadline: float) -> Flow[AckerConfig]:
         status = yield from self.first_status(deadline)
@@ -104,6 +104,11 @@ class Known:
         self.ids_due = time.monotonic() + IDS_LAST
         self.known, self.reshard = status.config, status.reshard
 
+    def learn(self, other: "Known") -> None:
+        """Take over what other flows of the same namespace have just read."""
+        self.known, self.reshard = other.known, other.reshard
+        self.ids, self.ids_due = other.ids, other.ids_due
+
     def fresh_ids(self) -> Flow[IdMaker]:
         """Return what makes the ids, at most ``IDS_LAST`` seconds old if Redis answers.
 
@@ -147,5 +152,6 @@ class Known:
         """Return the keys of all shards."""
         return [ShardKeys(self.namespace, shard) for shard in range(config.shards)]
 
-    def _deadline(self) -> float:
+    def deadline(self) -> float:
+        """Return when the patience of this client ends, on the ``time.monotonic`` clock."""
         return time.monotonic() + self.retry_for

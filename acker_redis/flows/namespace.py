@@ -62,14 +62,14 @@ class Flows(Applies, Browses):
             raise ConfigError(f"{version} is too old; use Redis 6.2 or Valkey 7.2, or later")
         # First of all: a name without a namespace is harmless, but no rotator finds a namespace
         # without its name.
-        yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
+        yield from ask_until(("SADD", NAMESPACES, self.namespace), self.deadline())
         # A failover may have lost some shards: the others still hold the salt.
         salts = yield from together([self._salt(keys) for keys in self.shards(config)])
         created, salt = [], next(filter(None, salts), None) or commands.new_salt()
         # Shard 0 first: clients read the configuration there, it refuses a different one, and its
         # salt is that of all shards.
         for keys in self.shards(config):
-            reply = yield from run_until(commands.create(keys, config, salt), self._deadline())
+            reply = yield from run_until(commands.create(keys, config, salt), self.deadline())
             new, salt = commands.parse_create(reply)
             created.append(new)
         config = yield from self._set_optional(config, any(created))
@@ -82,7 +82,7 @@ class Flows(Applies, Browses):
         Shard 0 is last: if the calls are interrupted, the next ``create`` repeats them.
         """
         shards = self.shards(config)
-        has = (yield from self._shard_status(shards[0])).config
+        has = (yield from self.shard_status(shards[0])).config
         wanted, present = config.optional_on_wire(), has.optional_on_wire()
         for name, value in wanted.items():
             if present.get(name, value) != value:
@@ -93,8 +93,8 @@ class Flows(Applies, Browses):
         settings = present | wanted
         if settings and (created or settings != present):
             for keys in reversed(shards):
-                yield from run_until(commands.configure(keys, settings), self._deadline())
-            has = (yield from self._shard_status(shards[0])).config
+                yield from run_until(commands.configure(keys, settings), self.deadline())
+            has = (yield from self.shard_status(shards[0])).config
         return has
 
     def track_block(
@@ -156,7 +156,7 @@ class Flows(Applies, Browses):
         A setting that is not in ``given`` is neither sent nor compared. After a lost reply the call
         counts as a change, because the first attempt may have been one.
         """
-        before = yield from self._read_config(self._deadline())
+        before = yield from self._read_config(self.deadline())
         after = replace(before, **given)  # type: ignore[arg-type]
         changes = {field: wire(field, value) for field, value in given.items()}
         if not changes:
@@ -169,11 +169,11 @@ class Flows(Applies, Browses):
         self.known, changed = None, False
         for keys in shards:
             changed |= yield from self._change(commands.configure(keys, changes))
-        return (yield from self._read_config(self._deadline())), changed
+        return (yield from self._read_config(self.deadline())), changed
 
     def _change(self, call: Call) -> Flow[bool]:
         """Change a shard as :func:`run_until` does; return whether it may have changed."""
-        pauses, deadline, lost = Pauses(), self._deadline(), False
+        pauses, deadline, lost = Pauses(), self.deadline(), False
         while True:
             try:
                 return bool((yield Run(call))) or lost
@@ -183,14 +183,14 @@ class Flows(Applies, Browses):
 
     def status(self) -> Flow[Status]:
         """See :meth:`Acker.status`."""
-        first = yield from self.first_status(self._deadline())
+        first = yield from self.first_status(self.deadline())
         while True:
-            others = [self._shard_status(keys) for keys in self.shards(first.config)[1:]]
+            others = [self.shard_status(keys) for keys in self.shards(first.config)[1:]]
             try:
                 all_ = first, *(yield from together(others))
             except NamespaceNotFoundError:
                 # A reshard may have removed the shard since shard 0 was read.
-                again = yield from self._shard_status(ShardKeys(self.namespace, 0))
+                again = yield from self.shard_status(ShardKeys(self.namespace, 0))
                 if again.config.shards == first.config.shards:
                     raise
                 first = again
@@ -234,19 +234,20 @@ class Flows(Applies, Browses):
         yield Ask(("SREM", NAMESPACES, self.namespace))
         yield from self._drop(first, DROP_BLOCKS, last=True)
 
-    def _shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
-        reply = yield from run_until(commands.status(keys), self._deadline())
+    def shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
+        """Return the status of one shard."""
+        reply = yield from run_until(commands.status(keys), self.deadline())
         return commands.parse_status(reply, keys)
 
     def _salt(self, keys: ShardKeys) -> Flow[str]:
         """Return the salt of a shard; '' if the shard does not exist."""
         try:
-            return (yield from self._shard_status(keys)).salt.reveal()
+            return (yield from self.shard_status(keys)).salt.reveal()
         except NamespaceNotFoundError:
             return ""
 
     def _drop(self, keys: ShardKeys, blocks: int, last: bool = False) -> Flow[tuple[int, int]]:
         """Call ``drop`` once; return the remaining work (0: done) and the number of shards."""
         call = commands.drop(keys, blocks, last)
-        left, shards = yield from run_until(call, self._deadline())
+        left, shards = yield from run_until(call, self.deadline())
         return int(left), int(shards)

@@ -12,12 +12,13 @@ Vocabulary
 The step
 --------
 1. *Take in.* Move new records from the inbox to the queue.
-2. *Hear.* Read entries of the stream, hand out their verdicts, and take the settled entries.
+2. *Hear.* Read entries of the streams, hand out their verdicts, and take the settled entries.
 3. *Give up.* Only after all waiting verdicts were read: nack attempts that got no verdict in time
    (reason ``timeout``). Redis must have lost their trees.
 4. *Say.* Close the trees whose messages were sent, and fail those whose ``send`` failed.
 5. *Emit.* Track a batch of due records, and send their messages once the batch is applied. So a
    message is sent only when its tree is tracked. A tree that the acker rejected is not sent.
+   (``emits.py`` has steps 4 and 5.)
 6. *Report.* Call back for completion groups of which each record has its verdict (``groups.py``).
 
 Failures
@@ -32,42 +33,59 @@ continues where it ended:
   its trees may be tracked all the same: these expire, and their verdicts are ignored.
 * After any error the stream is read from its oldest entry, and no attempt times out for ``GRACE``
   seconds, because verdicts may have been missed.
+
+Shards
+------
+If a call of one shard fails and others answer, the step goes on without that shard (``reach.py``).
+Only if none is left does the error end the step. **Invariant: a shard that is left out keeps its
+state, and no other shard can change it.** In detail:
+
+* *No false ack.* A verdict is believed only if it was read from the stream of the shard that holds
+  the tree. A shard that is left out yields none, and nothing else makes an ack.
+* *No lost verdict.* An entry leaves Redis only by ``take`` on its own shard, after it is settled.
+  When the shard is back, its stream is read from the oldest entry. A verdict that counted before is
+  recognized by its entry or its anchor, as after any error.
+* *No early timeout.* An attempt times out only if the step has read all waiting verdicts of its
+  shard, and the shard has answered for ``GRACE`` seconds. Otherwise its timeout begins again.
+* *No batch twice.* A batch has the trees of one shard, and each shard has its own lane: own name,
+  own numbers, at most one batch in doubt. While it is in doubt, the shard gets no other batch of
+  the lane. So the numbers on a shard only grow, and the fence refuses a repeat. The time of the
+  fence is read from the shard itself. Lanes of other shards go on, because no fence compares them.
+* *No message without its tree.* New anchors are drawn for the shards that answer: each keeps its
+  random upper bits, and its shard is chosen at random among them. So anchors stay as distinct as
+  before, and a record waits for no shard that is left out, except in an attempt that is in doubt or
+  tracked there.
+* *Shard 0* holds the configuration and the groups. While it is left out, the configuration that is
+  known is used. No attempt times out, because a longer lifetime of trees could not be noticed. A
+  source with groups takes no entry, and draws no new attempt, because verdicts must be in their
+  groups before their entries are taken. Groups are reported only in a step that has read all
+  waiting verdicts of all shards.
 """
 
 import logging
-import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
-from acker_redis.batching.batch import Batch
-from acker_redis.batching.sent import Applied
 from acker_redis.errors import (
     AckerError,
-    BacklogError,
     ClosedError,
     ConfigError,
-    LaneError,
     NamespaceNotFoundError,
+    RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.flows.groups import GroupFlows
-from acker_redis.flows.lane import Lane
+from acker_redis.flows.emits import SHARD_ERRORS, Emits
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.outcomes import OutcomeFlows
-from acker_redis.flows.steps import Flow, Hand, Send, Tell, may_retry
+from acker_redis.flows.steps import Flow, Hand, Tell
+from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.keys import check_name
-from acker_redis.protocol.rows import FAIL, Row
-from acker_redis.protocol.status import Status
-from acker_redis.protocol.texts import words
-from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.pending import Backoff, Pending, Record, Verdict
-from acker_redis.trees.processing import Emitted, OpenTree, emit, in_bulk
-from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
+from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.source_settings import SourceSettings, check_record
 
 log = logging.getLogger(__name__)
 
@@ -85,71 +103,32 @@ MAX_REVIVED = 256
 """Timed-out attempts per step for which the source checks whether they are still pending."""
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """One attempt at a record: its tree is being tracked."""
-
-    record: Record
-    tree: Emitted | OpenTree
-
-    @property
-    def row(self) -> Row:
-        return self.tree.opening if isinstance(self.tree, OpenTree) else self.tree.row
-
-    @property
-    def sent(self) -> "tuple[MessageId, ...] | OpenTree":
-        if isinstance(self.tree, OpenTree):
-            return self.tree if self.record.edges is None else ()
-        return self.tree.ids
-
-
-class SourceFlows:
+class SourceFlows(Emits):
     """The steps of one source; ``Source`` and ``AsyncSource`` run them."""
 
     def __init__(self, flows: Flows, name: str, settings: SourceSettings) -> None:
-        self.name = check_name("source", name)
-        self.settings = settings
-        self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)
+        super().__init__(flows, name, settings)
         self.inbox: deque[tuple[Record, int | None]] = deque()
         """New records, with the anchor of those that are tracked already; any thread may append."""
         self.withdrawn: deque[tuple[Record, int]] = deque()
         """Records of the inbox whose TRACK failed or is in doubt; any thread may append."""
-        self.groups = GroupFlows(flows, self.name, settings.on_group)
-        self._flows = flows
-        self._lane = Lane(threading.Lock)
-        self._closing_lane = Lane(threading.Lock)
-        """The lane of rows that close trees.
-
-        A TRACK in doubt is applied again under its number in ``_lane``. A closing row in the same
-        lane would overtake that number.
-        """
         self._outcomes: OutcomeFlows | None = None
-        self._shards = 0
-        self._after: dict[int, str] = {}
         self._oldest_at = 0.0
-        self._all_heard = False
-        """Whether the last step read all waiting verdicts."""
         self._rotate_at = 0.0
         """When the attempts are rotated next; 0 before the first step."""
         self._waits = 0.0
+        """Seconds for which the source waits for a verdict; 0 before the first step."""
         self._warned = 0.0
         """The lifetime of trees in seconds for which the timeout was called too short."""
-        """Seconds for which the source waits for a verdict; 0 before the first step."""
-        self._doubt: tuple[Batch, list[_Attempt]] | None = None
-        """The batch that was sent and not answered, with its attempts."""
-        self._sent: deque[tuple[_Attempt, Any]] = deque()
-        """Attempts that ``send`` was called for, each with its return value or exception."""
-        self._work: deque[Batch] = deque()
-        """Batches of rows that close or fail trees and are not applied yet."""
-        self._full = False
-        """Whether the backlog was full when the source last tracked a batch."""
-        self._resume_at = 0.0
-        self._paused = 0
-        """Pauses in a row, because too much was pending or because of a reshard."""
+        self._left_out: set[int] = set()
+        """Shards that the log calls left out."""
+        self._away_before: set[int] = set()
+        self._unticked = ""
+        """Why trees of shard 0 do not expire, if they do not; else ''."""
 
     def fresh(self) -> "SourceFlows":
         """Return the flows of the same source without records."""
-        return SourceFlows(self._flows, self.name, self.settings)
+        return SourceFlows(self.given, self.name, self.settings)
 
     @staticmethod
     def pause_after(failures: int) -> float:
@@ -170,21 +149,20 @@ class SourceFlows:
     def step(self) -> Flow[float]:
         """Run one step; return the seconds until the next step is due.
 
-        Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError and other
-        AckerErrors; the next step continues.
+        Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError, if no shard is
+        left, and other AckerErrors; the next step continues.
         """
         self._take_in()
         try:
-            yield from self.groups.work()
+            yield from self._begin()
+            yield from self._on_shard_0(self.groups.work())
             heard = yield from self._hear()
-            if self._all_heard:
+            if self._heard >= self._ready:
                 yield from self._give_up()
-            yield from self._say()
-            if self._full and heard and not self._all_heard:
-                return 0.0  # verdicts that are not read yet may make room
-            emitted = yield from self._emit()
-            if self.groups.active and self._all_heard:
-                yield from self.groups.report()
+            yield from self._patiently(self._say)
+            emitted = yield from self._patiently(self._emit)
+            if self.groups.active and len(self._heard) == self._shards:
+                yield from self._on_shard_0(self.groups.report())
         except AckerError as error:
             self.groups.failed()
             if isinstance(error, WrongShardError | NamespaceNotFoundError):
@@ -196,7 +174,13 @@ class SourceFlows:
             self._rotate_at = max(self._rotate_at, time.monotonic() + GRACE)
             self._outcomes = None
             raise
+        self._notice_shards()
         return 0.0 if heard or emitted else self._idle()
+
+    def finish(self) -> Flow[None]:
+        """Close or fail the trees whose messages were sent; call it after the last step."""
+        self._ready = self._ready or set(range(self._shards))
+        yield from self._patiently(self._say)
 
     def _take_in(self) -> None:
         withdrawn = len(self.withdrawn)  # their records have been in the inbox before
@@ -206,58 +190,111 @@ class SourceFlows:
         for _ in range(withdrawn):
             self.pending.withdraw(*self.withdrawn.popleft())
 
-    def finish(self) -> Flow[None]:
-        """Close or fail the trees whose messages were sent; call it after the last step."""
-        yield from self._say()
+    def _notice_shards(self) -> None:
+        """Note which shards have answered in this step, and log those that are left out or back."""
+        now = time.monotonic()
+        if len(self._reach.served(self._ready, now)) == self._shards:
+            self._rotate_at = max(self._rotate_at, now + GRACE)  # the end of an outage of them all
+        away = self._reach.away
+        # One line for a server, and none for a shard that was only probed.
+        lost = sorted((away.keys() & self._away_before) - self._left_out)
+        if lost:
+            log.warning("source %s goes on without shards %s: %s", self.name, lost, away[lost[0]])
+        if back := sorted(self._left_out - away.keys()):
+            log.info("source %s: shards %s answer again", self.name, back)
+        self._left_out = (self._left_out | set(lost)) & away.keys()
+        self._away_before = set(away)
 
     def _idle(self) -> float:
         if self._sent:
             return 0.0
-        now, due = time.monotonic(), self.pending.due()
+        now, due = time.monotonic(), None if self._without_groups else self.pending.due()
         times = [self._rotate_at, *([due] if due is not None else [])]
         wait = min(times) - now
         if self._resume_at > now:
             wait = min(self._rotate_at, self._resume_at) - now
         return max(0.0, wait)
 
-    def _hear(self) -> Flow[int]:
-        now = time.monotonic()
-        if now >= self._oldest_at:
-            config = yield from self._flows.read_config(patient=False)
-            if self._flows.reshard:
-                yield from self._leave_shards()
+    def _begin(self) -> Flow[None]:
+        """Find out which shards to call in this step, and read the configuration if it is due."""
+        now, known = time.monotonic(), self._flows.known
+        if known:
+            self._ready = set((yield from self._reach.ready(known.shards, now)))
+        if known is None or now >= self._oldest_at:
+            if known is None or 0 in self._ready:
+                yield from self._read_config(known)
             self._after.clear()
             self.groups.refresh()
             self._oldest_at = now + FROM_THE_OLDEST
-        else:
-            config = yield from self._flows.config()
+        config = yield from self._flows.config()
         if self._outcomes is None or config.shards != self._shards:
             # First step, after an error, after a reshard, or the namespace was created again.
             self._shards = config.shards
             self._outcomes = OutcomeFlows(self._flows.shards(config), self.name, config.edges)
             self._after.clear()
+            self._ready = set((yield from self._reach.ready(config.shards, now)))
+        self._heard = set()
+
+    def _read_config(self, known: AckerConfig | None) -> Flow[None]:
         try:
-            entries = yield from self._outcomes.read(ENTRIES, self._after)
+            yield from self._flows.read_config(patient=False)
+        except RedisUnavailableError as error:
+            if known is None:
+                raise
+            self._fail(0, error)  # the others go on with the configuration that is known
+        else:
+            self.given.learn(self._flows)
+            yield from self._leave_shards()
+
+    def _on_shard_0(self, flow: Flow[None]) -> Flow[None]:
+        """Run a flow of the groups, unless shard 0 is left out."""
+        if not self._without_groups:
+            try:
+                yield from flow
+            except RedisUnavailableError as error:
+                self._fail(0, error)
+
+    def _hear(self) -> Flow[int]:
+        assert self._outcomes is not None  # noqa: S101 - _begin has made it
+        now = time.monotonic()
+        try:
+            found = yield from self._outcomes.read_each(sorted(self._ready), ENTRIES, self._after)
             if self._outcomes.shards != self._shards:
                 self._shards, self._flows.known = self._outcomes.shards, None
+                self._ready = {*found.read, *found.errors}
+            self._fail_all(found.errors)
             self._take_in()  # an entry may hold the verdict of a record tracked since
-            for entry in entries:
+            for entry in found.entries:
                 self._after[entry.shard] = entry.id
                 yield from self._tell(self.pending.verdicts(entry, now))
+            self._heard = {s for s, entries in found.read.items() if entries < ENTRIES}
             yield from self._take()
         except BaseException:
             self._after.clear()  # verdicts that do not count yet are read again
             raise
-        per_shard = Counter(entry.shard for entry in entries)
-        self._all_heard = not per_shard or max(per_shard.values()) < ENTRIES
-        return len(entries)
+        return len(found.entries)
 
     def _take(self) -> Flow[None]:
-        yield from self.groups.count()  # if the program dies here, the entries come again
-        settled = self.pending.settled()
-        if settled and self._outcomes:
-            yield from self._outcomes.take(settled)
-            self.pending.taken(settled)
+        # If the program dies before the entries are taken, they come again.
+        yield from self._on_shard_0(self.groups.count())
+        settled = [entry for entry in self.pending.settled() if self._may_call(entry.shard)]
+        if not settled or self._outcomes is None or self._without_groups:
+            return
+        errors = {
+            shard: result
+            for shard, result in (yield from self._outcomes.take_each(settled)).items()
+            if isinstance(result, AckerError)
+        }
+        taken = [entry for entry in settled if entry.shard not in errors]
+        self.pending.taken(taken)
+        self._full -= {entry.shard for entry in taken}
+        self._fail_all(errors)
+
+    def _fail_all(self, errors: dict[int, AckerError]) -> None:
+        for shard, error in errors.items():
+            if not isinstance(error, SHARD_ERRORS):
+                raise error
+            self._fail(shard, error)
 
     def _tell(self, verdicts: Iterable[Verdict]) -> Flow[None]:
         for verdict in verdicts:
@@ -284,18 +321,29 @@ class SourceFlows:
         return True
 
     def _give_up(self) -> Flow[None]:
+        """Nack attempts that got no verdict in time; call it after all verdicts were read."""
         now = time.monotonic()
         if now >= self._rotate_at:
             # Read it again: trees may live longer now, and then their attempts must not time out.
-            config = yield from self._flows.read_config(patient=False)
-            before, self._waits = self._waits, self._timeout(config)
+            status = yield from self._first_status()
+            if status is None:
+                self._rotate_at = now + GRACE
+                return
+            before, self._waits = self._waits, self._timeout(status.config)
             if before and self._waits > before:
                 self._rotate_at = now + self._waits
                 return
             if before:
                 self.pending.rotate()
             self._rotate_at = now + self._waits / 2
-        timed_out = self.pending.timed_out()
+            self._unticked = _unticked(status)
+        timed_out = []
+        for anchor in self.pending.timed_out():
+            shard = shard_of(anchor, self._shards)
+            if shard in self._ready and now >= self._reach.since(shard) + GRACE:
+                timed_out.append(anchor)
+            else:
+                self.pending.revive(anchor)  # verdicts of that shard may wait
         if not timed_out:
             return
         config = yield from self._flows.config()
@@ -303,9 +351,31 @@ class SourceFlows:
             # Each row of a tree restarts its timeout, and the source does not see these rows.
             timed_out = timed_out[:MAX_REVIVED]  # the others in the next step
             for anchor in timed_out:
-                if (yield from self._flows.show(anchor)) is not None:
-                    self.pending.revive(anchor)
-        yield from self._tell(self.pending.timeouts(now, timed_out))
+                yield from self._revive_pending(anchor)
+        yield from self._tell(self.pending.timeouts(now, timed_out, self._unticked))
+
+    def _first_status(self) -> Flow[ShardStatus | None]:
+        """Read shard 0; None if it does not answer."""
+        if 0 not in self._ready:
+            return None
+        try:
+            status = yield from self._flows.shard_status(ShardKeys(self._flows.namespace, 0))
+        except RedisUnavailableError as error:
+            self._fail(0, error)
+            return None
+        self._flows.note(status)
+        return status
+
+    def _revive_pending(self, anchor: int) -> Flow[None]:
+        """Make a timed-out attempt pending again if its tree is pending, or cannot be read."""
+        shard = shard_of(anchor, self._shards)
+        try:
+            pending = shard not in self._ready or (yield from self._flows.show(anchor)) is not None
+        except SHARD_ERRORS as error:
+            self._fail(shard, error)
+            pending = True
+        if pending:
+            self.pending.revive(anchor)
 
     def _timeout(self, config: AckerConfig) -> float:
         """Return the seconds for which the source waits for a verdict, at least."""
@@ -322,216 +392,15 @@ class SourceFlows:
             )  # fmt: skip
         return max(timeout, 1.1 * least)
 
-    def _emit(self) -> Flow[int]:
-        if self._doubt is None:
-            if not (yield from self._may_emit()):
-                return 0
-            if self._full:
-                yield from self._make_room()
-            self._doubt = self._next_batch()
-        if self._doubt is None:
-            return 0
-        batch, attempts = self._doubt
-        try:
-            yield from self.groups.join(attempt.record for attempt in attempts)
-            applied = yield from self._flows.apply(batch, self._lane)
-        except AckerError as error:
-            if not may_retry(error):
-                self._doubt = None  # else the next step applies the same batch again
-                self._not_tracked(attempts, error)
-            if isinstance(error, BacklogError):
-                yield from self._flows.read_config(patient=False)
-                if self._flows.reshard:
-                    yield from self._leave_shards()
-                    self._pause("the namespace is resharding")
-                    return 0
-                self._full = True
-            raise
-        self._full = False
-        waiting = [a for a in attempts if self.pending.tracked(a.record, a.row.anchor)]
-        self._notice(applied)
-        yield from self._take()
-        accepted = yield from self._accepted(waiting, applied)
-        self._doubt = None  # after an error before this line, the next step applies and sends it
-        yield from self._send(accepted)
-        yield from self._say()
-        return len(attempts)
 
-    def _make_room(self) -> Flow[None]:
-        """Take entries of nacks from a full backlog, as a last resort, when their replays are due.
-
-        Raises BacklogError if a shard stays full. The caller must track nothing then: other shards
-        would apply their part of the batch, and the trees there would expire.
-
-        The problem: the entry of a nack stays in the stream until its record is tracked again, and
-        a full backlog lets no record be tracked. So the source takes such entries early, under
-        these conditions:
-
-        1. All settled entries were taken, and all waiting verdicts were read.
-        2. All records of a taken entry are due, so the next batch, which is applied at once, tracks
-           them.
-        3. No more entries are taken than make room.
-        """
-        yield from self._take()
-        status = yield from self._flows.status()
-        most = status.config.backlog_share
-        waits = {shard: each.backlog.get(self.name, 0) for shard, each in enumerate(status.shards)}
-        wanted = {shard: count - most + 1 for shard, count in waits.items() if count >= most}
-        if not wanted:
-            return
-        if not self._all_heard or not self.pending.let_go(wanted, time.monotonic()):
-            shard = min(wanted)
-            raise BacklogError(
-                f"source {self.name} has {waits[shard]} verdicts waiting to be taken on shard "
-                f"{shard}; its source must read and take its outcomes"
-            )
-        yield from self._take()
-
-    def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
-        now, record, ids = time.monotonic(), None, self._flows.ids
-        batch, attempts, draw = Batch(self.name), list[_Attempt](), in_bulk()
-        try:
-            while not batch.full and (record := self.pending.next(now)):
-                # A record without messages stays open, too, until send() has returned.
-                tree = (
-                    emit(record.source_id, record.edges, edge=record.edge, ids=ids, draw=draw)
-                    if record.edges
-                    else OpenTree(record.source_id, ids=ids)
-                )
-                attempt = _Attempt(record, tree)
-                batch.fold(attempt.row, record.source_id.encode())
-                self.pending.tracking(record, attempt.row.anchor)
-                attempts.append(attempt)
-        except BaseException as error:
-            if record and (not attempts or attempts[-1].record is not record):
-                self.pending.put_back(record)
-            self._not_tracked(attempts, error)
-            raise
-        return (batch, attempts) if attempts else None
-
-    def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
-        """Queue the records for another attempt.
-
-        Some of their trees may exist all the same; these expire, and their verdicts are ignored.
-        """
-        now = time.monotonic()
-        # With a full backlog the records of an entry must be due together: see _make_room.
-        at_once = isinstance(error, LaneError | BacklogError)
-        after = 0.0 if at_once else self.settings.backoff.draw(1)
-        for attempt in attempts:
-            self.pending.untracked(attempt.record, attempt.row.anchor, now, after)
-
-    def _accepted(self, attempts: list[_Attempt], applied: Applied) -> Flow[list[_Attempt]]:
-        """Return the attempts whose messages may be sent."""
-        rejected = set(applied.rejected)
-        if applied.repeated:
-            # The first reply, which names the rejected trees, was lost: look each tree up.
-            for attempt in attempts:
-                anchor = attempt.row.anchor
-                if anchor not in rejected and not (yield from self._flows.show(anchor)):
-                    rejected.add(anchor)
-        return [each for each in attempts if each.row.anchor not in rejected]
-
-    def _send(self, attempts: list[_Attempt]) -> Flow[None]:
-        if not attempts or self.settings.send is None:
-            return
-        calls = tuple((attempt.record, attempt.sent) for attempt in attempts)
-
-        def on_result(number: int, result: Any) -> None:
-            self._sent.append((attempts[number], result))
-
-        yield Send(self.settings.send, calls, on_result)
-
-    def _rows(self, attempt: _Attempt, result: Any) -> list[Row]:
-        """Return the rows that close or fail the tree of an attempt after ``send``."""
-        try:
-            check_ran(self.settings.send or words, result)
-        except ConfigError as error:
-            result = error  # the function did not run, so it sent nothing
-        tree, failed = attempt.tree, isinstance(result, BaseException)
-        if failed:
-            # A user with on_fail gets the verdict as well.
-            level = logging.WARNING if self.settings.on_fail is None else logging.DEBUG
-            log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
-        if isinstance(tree, OpenTree):
-            try:
-                return tree.fail(result) if failed else tree.close()
-            except ClosedError:
-                result = "send() has closed its tree, but the source closes it after send()"
-        elif not failed:
-            return []
-        why = words(result) if isinstance(result, BaseException) else result
-        return [Row(attempt.row.anchor, 0, FAIL, why)]
-
-    def _later(self, rows: list[Row]) -> None:
-        for row in rows:
-            if not self._work or self._work[-1].sent or not self._work[-1].add(row):
-                self._work.append(Batch())
-                self._work[-1].add(row)
-
-    def _say(self) -> Flow[None]:
-        """Close or fail the trees whose messages were sent."""
-        while self._sent:
-            self._later(self._rows(*self._sent[0]))
-            self._sent.popleft()
-        while self._work:
-            try:
-                yield from self._flows.apply(self._work[0], self._closing_lane)
-            except AckerError as error:
-                if may_retry(error):
-                    raise
-                log.warning(
-                    "source %s: %d trees will expire unclosed: %s",
-                    self.name, len(self._work[0]), error,
-                )  # fmt: skip
-            self._work.popleft()
-
-    def _notice(self, applied: Applied) -> None:
-        if applied.high_water and applied.pending >= applied.high_water:
-            self._pause("too much is pending")
-
-    def _may_emit(self) -> Flow[bool]:
-        """Return whether the source may emit.
-
-        It may when the namespace is not resharding, and was below the high-water mark when last
-        read.
-        """
-        now = time.monotonic()
-        if now < self._resume_at:
-            return False
-        if self._paused:
-            status = yield from self._flows.status()
-            if status.reshard:
-                self._leave(status)
-                self._pause("the namespace is resharding", most=1.0)
-                return False
-            if status.high_water != "ok":
-                self._pause("too much is pending")
-                return False
-            self._paused = 0
-            log.info("source %s emits again", self.name)
-        return True
-
-    def _leave_shards(self) -> Flow[None]:
-        """Let a reshard to fewer shards end: take the entries on removed shards."""
-        if self._flows.reshard and self._flows.reshard.target < self._flows.reshard.source:
-            self._leave((yield from self._flows.status()))
-
-    def _leave(self, status: Status) -> None:
-        # A reshard to fewer shards ends when the verdicts on removed shards are taken. Until it has
-        # ended, no record can be tracked again. So entries on removed shards are taken before the
-        # records that they nacked are tracked again. The source waits with that until no tree is
-        # pending: until then these entries alone show, if the program dies, that the records are
-        # not done.
-        if status.reshard and not any(sum(s.pending) + s.expiring for s in status.shards):
-            self.pending.settle_all(status.reshard.target)
-
-    def _pause(self, why: str, most: float = 5.0) -> None:
-        self._paused += 1
-        wait = Backoff(0.1, most).draw(self._paused)
-        self._resume_at = time.monotonic() + wait
-        if self._paused == 1:
-            log.warning("source %s has paused emitting: %s", self.name, why)
+def _unticked(status: ShardStatus) -> str:
+    """Return, for a nack without a verdict, that no rotator makes trees expire; '' if one does."""
+    if not status.ticks:
+        return "no rotator has ticked: run acker-redis rotator"
+    if status.lag_ms > status.config.tick_ms:
+        late = (status.now_ms - status.ticked_ms) / 1000
+        return f"no rotator has ticked for {late:.0f} s: run acker-redis rotator"
+    return ""
 
 
 def waits_for_itself(name: str, method: str) -> AckerError:

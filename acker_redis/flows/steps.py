@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from acker_redis.errors import RedisRefusedError, RedisUnavailableError
+from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.commands import Call
 
 T = TypeVar("T")
@@ -36,6 +36,24 @@ class AskAll:
     """Send plain commands that change nothing, in one pipeline; the result is their replies."""
 
     commands: tuple[tuple[str | bytes | int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskEach:
+    """Send plain commands that change nothing; the result has each reply, or the AckerError.
+
+    The second word of each command is a key. A node of a cluster that does not answer costs the
+    others one timeout, and not their replies.
+    """
+
+    commands: tuple[tuple[str | bytes | int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Find the servers of these keys, without I/O; the result has a name for each, or None."""
+
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,26 @@ class Together:
     flows: "tuple[Flow[Any], ...]"
 
 
+class Begun(Protocol):
+    """A flow that runs in the background: a future of the threads or of asyncio."""
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+
+    def cancelled(self) -> bool:
+        """Return whether it has ended without a result."""
+
+    def result(self) -> Any:
+        """Return the flow's return value, or the Exception that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a flow that changes nothing in Redis, in the background; the result is a Begun."""
+
+    flow: "Flow[Any]"
+
+
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[T]):
     """The end of a flow: no step, but what a connection returns instead of the next ``Hand``."""
@@ -95,7 +133,9 @@ class Ended(Generic[T]):
     """The flow's return value."""
 
 
-Step = Run | Ask | AskAll | Version | Pause | Tell | Send | Hand | Together
+Step = (
+    Run | Ask | AskAll | AskEach | Places | Version | Pause | Tell | Send | Hand | Together | Begin
+)
 Flow = Generator[Step, Any, T]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -165,5 +205,14 @@ def together(flows: "list[Flow[T]]") -> Flow[list[T]]:
     results = yield Together(tuple(flows))
     for result in results:
         if isinstance(result, Exception):
+            raise result
+    return list(results)
+
+
+def each_of(flows: "list[Flow[T]]") -> Flow[list[T | AckerError]]:
+    """Run flows side by side; return the result of each, or the AckerError that it raises."""
+    results = (yield Together(tuple(flows))) if flows else []
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, AckerError):
             raise result
     return list(results)

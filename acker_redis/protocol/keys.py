@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from acker_redis.errors import ConfigError
 
+PREFIX = "acker:"
+"""The beginning of all keys."""
 RESERVED = "acker-canary-"
 """Prefix of namespaces that are reserved for the canary of the admin service."""
 NAMESPACES = "acker:namespaces"

@@ -3,8 +3,9 @@
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
 import redis
@@ -14,10 +15,13 @@ from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.steps import (
     Ask,
     AskAll,
+    AskEach,
+    Begin,
     Ended,
     Flow,
     Hand,
     Pause,
+    Places,
     Run,
     Send,
     Step,
@@ -29,10 +33,17 @@ from acker_redis.protocol.commands import Call
 from acker_redis.protocol.scripts import Script
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.transport.arguments import KEYS, as_text
-from acker_redis.transport.clients import check_client
-from acker_redis.transport.errors import FAILED, must_leave, tls_options, translate
+from acker_redis.transport.clients import check_client, node_of
+from acker_redis.transport.errors import (
+    FAILED,
+    is_redirection,
+    must_leave,
+    tls_options,
+    translate,
+)
 
 T = TypeVar("T")
+Command = tuple[str | bytes | int, ...]
 
 MAX_THREADS = 16
 """Maximum number of shards that are called side by side."""
@@ -46,6 +57,8 @@ class Connection:
         self.client = client
         self.functions = functions.are_used(client)
         self._threads: ThreadPoolExecutor | None = None
+        self._refresh: Future[Any] | None = None
+        """The last read of a cluster's slots in the background."""
         begins_in_children(self)
 
     def run(self, call: Call) -> Any:
@@ -97,6 +110,58 @@ class Connection:
             self._drop_unread()
             raise
 
+    def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Send plain commands that change nothing; return each reply, or the AckerError in place.
+
+        Each command has its key as the second word. The nodes of a cluster get a pipeline each,
+        side by side. redis-py's own pipeline over several nodes repeats each command of a node that
+        does not answer, one after another.
+        """
+        nodes: dict[Any, list[int]] = {}
+        for number, command in enumerate(commands):
+            nodes.setdefault(node_of(self.client, command[1]), []).append(number)
+        asked = [
+            partial(self._ask_node, node, [commands[number] for number in numbers])
+            for node, numbers in nodes.items()
+        ]
+        replies = [None] * len(commands)
+        for numbers, found in zip(nodes.values(), self._together(asked), strict=True):
+            for number, reply in zip(numbers, found, strict=True):
+                replies[number] = reply
+        return replies
+
+    def _ask_node(self, node: Any, commands: Sequence[Command]) -> list[Any]:
+        """Send commands to a node of a cluster, or to the only server if ``node`` is None."""
+        try:
+            client = self.client if node is None else self.client.get_redis_connection(node)
+            pipe = client.pipeline(transaction=False)
+            for command in commands:
+                pipe.execute_command(*as_text(command))
+            replies = pipe.execute(raise_on_error=False)
+        except FAILED as error:
+            if node is not None and (self._refresh is None or self._refresh.done()):
+                self._refresh = self._begin(self._read_slots)
+            return [self._failed(error)] * len(commands)
+        except BaseException:
+            self._drop_unread()
+            raise
+        return [self._reply(each, reply) for each, reply in zip(commands, replies, strict=True)]
+
+    def _read_slots(self) -> None:
+        """Let a cluster's client read the slots again: a replica may have been promoted."""
+        with contextlib.suppress(*FAILED):
+            self.client.nodes_manager.initialize()
+
+    def _reply(self, command: Command, reply: Any) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
+        if not is_redirection(reply):
+            return self._failed(reply)
+        try:
+            return self.command(*command)  # the client of the cluster follows it
+        except AckerError as error:
+            return error
+
     def version(self) -> ServerVersion | None:
         """Return product and version of the server; None where INFO is not allowed."""
         try:
@@ -138,6 +203,8 @@ class Connection:
             return self.command(*step.args)
         if isinstance(step, AskAll):
             return self.commands(step.commands)
+        if isinstance(step, AskEach):
+            return self.each(step.commands)
         if isinstance(step, Pause):
             return time.sleep(step.seconds)
         if isinstance(step, Tell):
@@ -147,12 +214,16 @@ class Connection:
                 step.on_result(number, self._call(step, args))
             return None
         if isinstance(step, Together):
-            return self._together(step)
+            return self._together([partial(self._result, flow) for flow in step.flows])
+        if isinstance(step, Begin):
+            return self._begin(partial(self._result, step.flow))
+        if isinstance(step, Places):
+            return [getattr(node_of(self.client, key), "name", None) for key in step.keys]
         return self.version()
 
     def begin(self) -> None:
         """Reset in a forked child: it has the parent's locks, but none of the parent's threads."""
-        self._threads = None
+        self._threads = self._refresh = None
         _free_locks(self.client)
 
     def close(self) -> None:
@@ -162,35 +233,47 @@ class Connection:
             self._threads = None
         self.client.close()
 
-    def _together(self, step: Together) -> list[Any]:
-        if len(step.flows) < 2:
-            return [self._result(flow) for flow in step.flows]
+    def _together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        if len(works) < 2:
+            return [work() for work in works]
         threads = self._threads
         if threads is None:
             threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="acker-shard")
             self._threads = threads
-        # This thread runs the first flow, and then each flow that no pool thread has begun. If the
-        # pool has no threads, because the program ends or has too many, this thread runs them all.
-        first, *others = [(flow, Future[Any]()) for flow in step.flows]
+        # This thread does the first work, and then each that no pool thread has begun. If the pool
+        # has no threads, because the program ends or has too many, this thread does them all.
+        first, *others = [(work, Future[Any]()) for work in works]
         with contextlib.suppress(RuntimeError):
-            for flow, future in others:
-                threads.submit(self._take_over, flow, future)
+            for work, future in others:
+                threads.submit(self._take_over, work, future)
         try:
-            results = [self._result(first[0])]
-            for flow, future in others:
-                results.append(self._result(flow) if future.cancel() else future.result())
+            results = [first[0]()]
+            for work, future in others:
+                results.append(work() if future.cancel() else future.result())
             return results
         finally:
             # The caller holds a lane: wait until no call of that lane is in flight, also after an
             # interrupt.
             wait([future for _, future in others if not future.cancel()])
 
-    def _take_over(self, flow: Flow[Any], future: "Future[Any]") -> None:
+    def _take_over(self, work: Callable[[], Any], future: "Future[Any]") -> None:
         if future.set_running_or_notify_cancel():
             try:
-                future.set_result(self._result(flow))
+                future.set_result(work())
             except BaseException as error:
                 future.set_exception(error)
+
+    def _begin(self, work: Callable[[], Any]) -> "Future[Any]":
+        future = Future[Any]()
+        # Not a thread of the pool: the end of the program does not wait for a node that hangs.
+        thread = threading.Thread(
+            target=self._take_over, args=(work, future), name="acker-probe", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the program ends, or has too many threads
+            future.cancel()
+        return future
 
     def _result(self, flow: Flow[Any]) -> Any:
         try:

@@ -50,7 +50,12 @@ class Outcomes:
         """Return up to ``count`` entries per shard, oldest first; [] if none waits.
 
         An entry holds up to 1024 outcomes, and that of a block up to 4095. The same entries are
-        returned again until they are taken.
+        returned again until they are taken. While some shards do not answer, the entries of the
+        others are returned.
+
+        Raises:
+            RedisUnavailableError: A shard does not answer, and no entry of another was found.
+
         """
         return self._connection.drive(self._flows.read(count))
 

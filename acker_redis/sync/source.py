@@ -140,19 +140,22 @@ class Source:
             backoff or Backoff(), timeout, poll, on_group,
         )  # fmt: skip
         self._settings = settings
-        self._flows = SourceFlows(acker.flows, name, settings)
-        self._forgotten = report_when_forgotten(self, self._flows)
+        self.use(SourceFlows(acker.flows, name, settings))
         self.begin()
         begins_in_children(self)
+
+    def use(self, flows: SourceFlows) -> None:
+        """Use these flows, before the first record."""
+        self._flows = flows
+        self._forgotten = report_when_forgotten(self, flows)
 
     def begin(self) -> None:
         """Begin without records.
 
         A forked child calls this, because the records are the parent's.
         """
-        self._flows = self._flows.fresh()
         self._forgotten.detach()
-        self._forgotten = report_when_forgotten(self, self._flows)
+        self.use(self._flows.fresh())
         self._admission = threading.Lock()
         """Held while a thread checks for room and adds a record."""
         self._changed = threading.Condition()
@@ -253,7 +256,8 @@ class Source:
 
         """
         record = check_record(Record(source_id, value, None))
-        tree, opening = OpenTree(source_id, ids=self.acker.ids), Batch(self.name)
+        tree = OpenTree(source_id, ids=self.acker.ids, anchor=self._flows.anchor())
+        opening = Batch(self.name)
         opening.add(tree.opening)
         self._admit(record, tree.anchor, timeout)
         try:

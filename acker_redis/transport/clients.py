@@ -1,6 +1,8 @@
-"""Check that a client of redis-py can serve the protocol."""
+"""Clients of redis-py: which of them can serve the protocol, and the nodes that they know."""
 
 from typing import Any
+
+import redis
 
 from acker_redis.errors import ConfigError
 
@@ -34,3 +36,17 @@ def check_reads_masters(client: Any) -> None:
             "the client must read from the master, because reads decide writes: create it with "
             "Sentinel.master_for(), not slave_for()"
         )
+
+
+def node_of(client: Any, key: Any) -> Any:
+    """Return the master of a key, as far as a cluster's client knows it.
+
+    None if the client has only one server, or if no node serves the key at the moment.
+    """
+    find = getattr(client, "get_node_from_key", None)
+    if find is None:
+        return None
+    try:
+        return find(key)
+    except redis.exceptions.RedisClusterException:
+        return None

@@ -123,6 +123,12 @@ def must_leave(error: Exception) -> bool:
     return code is not None and code.leave
 
 
+def is_redirection(error: Exception) -> bool:
+    """Return whether a node of a cluster refused a command because another may serve its slot."""
+    moved = redis.exceptions.MovedError | redis.exceptions.AskError
+    return isinstance(error, moved | redis.exceptions.TryAgainError)
+
+
 def tls_options(client: Any) -> Mapping[str, Any]:
     """Return the connection options of a redis-py client, including those of TLS."""
     holder = getattr(client, "connection_pool", None) or getattr(client, "nodes_manager", None)

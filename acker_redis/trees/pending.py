@@ -270,13 +270,19 @@ class Pending:
             reading.next = number + 1
         reading.read = True
 
-    def timeouts(self, now: float, anchors: Iterable[int]) -> Generator[Verdict, None, None]:
-        """Yield nacks of these attempts of :meth:`timed_out`; each counts as in ``verdicts``."""
+    def timeouts(
+        self, now: float, anchors: Iterable[int], cause: str = ""
+    ) -> Generator[Verdict, None, None]:
+        """Yield nacks of these attempts of :meth:`timed_out`; each counts as in ``verdicts``.
+
+        ``cause`` says why there is no verdict, if that is known.
+        """
+        why = f"no verdict came; {cause}" if cause else "no verdict came"
         for anchor in anchors:
             record = self._timed_out.get(anchor)
             if record is None:
                 continue  # revived
-            verdict = self._nack(record, anchor, "timeout", "no verdict came", 0)
+            verdict = self._nack(record, anchor, "timeout", why, 0)
             yield verdict
             del self._timed_out[anchor]
             self._count(verdict, now, None)

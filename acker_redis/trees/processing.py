@@ -376,6 +376,7 @@ class OpenTree(Processing):
         source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
             characters.
         ids: Makes the ids of the messages; in a namespace with edges ``acker.ids``.
+        anchor: The anchor of the tree, :func:`new_anchor`; None draws one.
 
     Raises:
         InvalidBatchError: The source id is invalid.
@@ -391,9 +392,9 @@ class OpenTree(Processing):
 
     __slots__ = ("anchor", "opening")
 
-    def __init__(self, source_id: str, *, ids: IdMaker = PLAIN) -> None:
+    def __init__(self, source_id: str, *, ids: IdMaker = PLAIN, anchor: int | None = None) -> None:
         check_text("source id", source_id, 1)
-        self.anchor = new_anchor()
+        self.anchor = new_anchor() if anchor is None else anchor
         """The anchor of the tree, which the verdict carries."""
         (handle,) = ids.draw(1)
         self.opening = Row(self.anchor, handle, TRACK, source_id)
@@ -538,24 +539,32 @@ def _first_ids(
             return anchor, ids, delta
 
 
-def in_bulk() -> Callable[[int], list[int]]:
+def in_bulk(place: Callable[[int, int], int] | None = None) -> Callable[[int], list[int]]:
     """Return a ``draw`` for :func:`emit` that is faster for many trees emitted at once.
 
     Discard it after the last of these trees, so that a fork or snapshot cannot repeat its ids. Not
     thread-safe.
 
+    Args:
+        place: ``place(anchor, number)`` returns the anchor to use instead of a random one;
+            ``number`` is another random number.
+
+
     >>> draw = in_bulk()
     >>> trees = [emit(source_id, draw=draw) for source_id in ("order-1", "order-2")]
     >>> len({tree.anchor for tree in trees})
     2
+
     """
     left: list[int] = []
 
     def draw(count: int) -> list[int]:
-        if len(left) < count:
-            left[:] = draw_ids(max(512, count))
+        if len(left) <= count:
+            left[:] = draw_ids(max(512, count + 1))
         drawn = left[-count:]
         del left[-count:]
+        if place:
+            drawn[0] = place(drawn[0] >> 1, left.pop()) << 1  # the first makes the anchor
         return drawn
 
     return draw

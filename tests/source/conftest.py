@@ -10,6 +10,7 @@ import pytest
 from acker_redis import Acker, Backoff, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.flows import emits
 from acker_redis.flows import source as source_flows
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, CallbackLog
@@ -37,7 +38,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(source_flows, "time", SimpleNamespace(monotonic=clock.monotonic))
+    for module in (source_flows, emits):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 

@@ -5,7 +5,7 @@ import contextlib
 import queue
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from acker_redis import Acker, Backoff, Bolt, MessageId, OpenTree, Producer, Rec
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.errors import LaneError, RedisUnavailableError
 from tests.conftest import MakeAcker
+from tests.source.masters import Masters
 from tests.support import total
 from tests.transport.proxy import Proxy
 from tests.waiting import LIMIT
@@ -110,8 +111,10 @@ OPTIONS: dict[str, Any] = {
 
 
 @contextmanager
-def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
-    """Lose replies and cut requests, until the world is calm.
+def trouble(
+    world: World, acker: Acker, proxy: Proxy, masters: Sequence[Masters] = ()
+) -> Iterator[None]:
+    """Lose replies, cut requests, and cut single shards off, until the world is calm.
 
     Ticks are not forced: fences must hold as long as the clients expect.
     """
@@ -121,6 +124,9 @@ def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
         acked = 0
         while not over.wait(0.05):
             rotator.step()
+            for each in masters:
+                each.cut = {shard for shard in each.cut if world.at(0.8)}
+                each.lost = {shard for shard in each.lost if world.at(0.5)}
             # Only while calls are made: a client that backs off after each error would get a fault
             # on every call.
             before, acked = acked, len(world.acked)
@@ -130,6 +136,10 @@ def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
                 proxy.swallow = 1
             if world.at(0.1):
                 proxy.cut = 1
+            for each in masters:
+                if world.at(0.2):
+                    faults = world.chance.choice([each.cut, each.lost])
+                    faults |= set(world.chance.sample(range(4), world.chance.randint(1, 3)))
 
     maker = threading.Thread(target=make)
     maker.start()
@@ -154,6 +164,8 @@ def test_threaded_source_loses_no_record_and_never_acks_falsely(
     world, acker = World(seed), make_any_acker(shards=shards, high_water=30, tick_ms=150)
     jobs: queue.SimpleQueue[tuple[Key, MessageId, int] | None] = queue.SimpleQueue()
     through = Acker.from_url(proxy.url, acker.namespace)
+    own = Acker.from_url(proxy.url, acker.namespace, retry_for=0.2)
+    masters = [Masters(each.connection) for each in (own, through)] if shards > 1 else []
     producer = Producer(through, linger=0.001)
     bolt = Bolt(producer)
 
@@ -184,10 +196,9 @@ def test_threaded_source_loses_no_record_and_never_acks_falsely(
     workers = [threading.Thread(target=work) for _ in range(2)]
     for worker in workers:
         worker.start()
-    own = Acker.from_url(proxy.url, acker.namespace, retry_for=0.2)
     source = Source(own, "t", send, on_ack=world.on_ack, dead_letter=world.dead_letter, **OPTIONS)
     try:
-        with trouble(world, acker, proxy), source:
+        with trouble(world, acker, proxy, masters), source:
             for number in range(RECORDS):
                 source.emit(f"record-{number}", edges=world.edges(number))
             world.calm = True
@@ -212,6 +223,7 @@ def test_asyncio_source_loses_no_record_and_never_acks_falsely(
     seed = random.randrange(10**6)
     print("seed", seed)
     world, acker = World(seed), make_any_acker(shards=shards, high_water=30, tick_ms=150)
+    masters: list[Masters] = []
 
     joined = False
 
@@ -250,6 +262,8 @@ def test_asyncio_source_loses_no_record_and_never_acks_falsely(
             AsyncProducer(through, linger=0.001) as producer,
             AsyncAcker.from_url(proxy.url, acker.namespace, retry_for=0.2) as own,
         ):
+            if shards > 1:
+                masters.extend(Masters(each.connection) for each in (own, through))
             bolt = AsyncBolt(producer)
             workers = [asyncio.create_task(work(bolt)) for _ in range(2)]
             source = AsyncSource(
@@ -266,7 +280,7 @@ def test_asyncio_source_loses_no_record_and_never_acks_falsely(
                 worker.cancel()
             await asyncio.wait(workers)
 
-    with trouble(world, acker, proxy), BEYOND_THE_HORIZON:
+    with trouble(world, acker, proxy, masters), BEYOND_THE_HORIZON:
         asyncio.run(main())
     assert joined
     world.check(acker)

@@ -295,7 +295,7 @@ def test_nack_counted_before_a_crash_is_open_again_when_it_is_replayed(
     first.step()
     sent, bolts.sent = bolts.sent, bolts.sent[:1]
     bolts.fail("no")
-    first._flows._outcomes.take = dies
+    first._flows._outcomes.take_each = dies
     with pytest.raises(RuntimeError):
         first.step()
     bolts.sent = sent[1:]

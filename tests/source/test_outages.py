@@ -147,7 +147,7 @@ def test_error_between_track_and_send_costs_no_attempt(
     lost: list[bool] = []
 
     def loses_the_second() -> Any:
-        if ready._flows._doubt is not None and not lost:
+        if ready._flows._doubts and not lost:
             lost.append(True)
             proxy.swallow = 1
         return (yield from take())

@@ -4,6 +4,7 @@ import pytest
 
 from acker_redis import Acker
 from acker_redis.flows.source import MAX_REVIVED
+from acker_redis.protocol.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import Clock, MakeSource
@@ -12,6 +13,8 @@ from tests.support import tick, total
 LIFE = 3 * 3600.0
 """Maximum lifetime of a tree in the tests' configuration, in seconds."""
 TIMEOUT = 1.5 * LIFE + 5
+SILENT = "no verdict came; no rotator has ticked: run acker-redis rotator"
+"""Why an attempt timed out, in a namespace without ticks."""
 
 
 def lose_all(acker: Acker) -> None:
@@ -38,7 +41,7 @@ def test_record_lost_by_redis_is_replayed_after_the_source_timeout(
     steps(source, clock, TIMEOUT - 60)
     assert (called.take(), bolts.sent) == ([], []), "not before"
     steps(source, clock, TIMEOUT * 0.6)
-    assert called.take() == ["fail a timeout no verdict came"]
+    assert called.take() == [f"fail a timeout {SILENT}"]
     assert bolts.attempts == [("a", 2)]
     bolts.ack()
     source.step()
@@ -70,7 +73,7 @@ def test_source_timeout_is_never_shorter_than_trees_live(
     steps(source, clock, LIFE)
     assert called.take() == []
     steps(source, clock, LIFE)
-    assert called.take()[:1] == ["fail a timeout no verdict came"]
+    assert called.take()[:1] == [f"fail a timeout {SILENT}"]
 
 
 def test_last_timeout_makes_a_dead_letter(
@@ -81,7 +84,7 @@ def test_last_timeout_makes_a_dead_letter(
     source.step()
     lose_all(acker)
     steps(source, clock, 2 * TIMEOUT)
-    words = "a timeout no verdict came"
+    words = f"a timeout {SILENT}"
     assert called.take() == [f"fail {words}", f"dead {words}"]
     assert source.pending == 0
 
@@ -113,7 +116,7 @@ def test_late_verdict_of_a_timed_out_attempt_is_ignored(
     source.emit("a")
     source.step()
     steps(source, clock, 2 * TIMEOUT)
-    assert called.take()[0] == "fail a timeout no verdict came"
+    assert called.take()[0] == f"fail a timeout {SILENT}"
     late, current = bolts.sent[0], bolts.sent[-1]
     bolts.sent = [late]
     bolts.ack()
@@ -139,7 +142,7 @@ def test_touch_restarts_the_source_timeout(
         bolts.touch()
     words = called.take()
     assert words
-    assert set(words) == {"fail not touched timeout no verdict came"}
+    assert set(words) == {f"fail not touched timeout {SILENT}"}
     bolts.sent = [touched]
     bolts.ack()
     source.step()
@@ -167,7 +170,30 @@ def test_source_checks_redis_before_timing_out_refreshed_trees(
     assert len(called.take()) == count - 1
     lose_all(acker)
     steps(source, clock, 2 * TIMEOUT)
-    assert [word.split(" ", 2)[2] for word in called.take()[:1]] == ["timeout no verdict came"]
+    assert [word.split(" ", 2)[2] for word in called.take()[:1]] == [f"timeout {SILENT}"]
+
+
+@pytest.mark.parametrize("late_s", [0, 3600, 9 * 3600])
+def test_timeout_names_a_rotator_that_has_stopped(
+    make_source: MakeSource,
+    acker: Acker,
+    bolts: Bolts,
+    called: CallbackLog,
+    clock: Clock,
+    late_s: int,
+) -> None:
+    """A tick of one hour that is late by up to that is no cause."""
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    lose_all(acker)
+    tick(acker)
+    before = acker.status().shards[0].ticked_ms - 1000 * late_s
+    acker.connection.command("HSET", ShardKeys(acker.namespace, 0).meta, "ticked_ms", before)
+    steps(source, clock, 2 * TIMEOUT)
+    (word,) = called.take()[:1]
+    assert word.startswith("fail a timeout no verdict came")
+    assert ("; no rotator has ticked for " in word) == (late_s == 9 * 3600)
 
 
 def test_expiry_by_a_tick_precedes_the_source_timeout(

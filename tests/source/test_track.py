@@ -147,7 +147,7 @@ def test_verdict_that_arrives_during_a_step_finds_its_record(
     """A slow step reads verdicts of records that were added after its start."""
     source = make_source(acker, bolts.send)
     source.step()
-    read = source._flows._outcomes.read
+    read = source._flows._outcomes.read_each
     tracked: list[str] = []
 
     def slow_to_read(*args: Any) -> Any:
@@ -173,9 +173,9 @@ def test_verdict_that_arrives_during_a_step_finds_its_record(
                 bolts.ack()
             return (yield from read(*args))
 
-        monkeypatch.setattr(source._flows._outcomes, "read", in_the_loop)
+        monkeypatch.setattr(source._flows._outcomes, "read_each", in_the_loop)
     else:
-        monkeypatch.setattr(source._flows._outcomes, "read", slow_to_read)
+        monkeypatch.setattr(source._flows._outcomes, "read_each", slow_to_read)
     source.step()
     assert (called.take(), source.pending) == (["ack page"], 0)
     assert called.records[0].value == "its text"

@@ -92,7 +92,8 @@ def trace_verdicts(
     flows = source.acker.flows
     names = names_of(flows.namespace, source.name)
     tracer = VerdictTracer(names, shares, tracer_provider, meters_of(meter_provider))
-    source._flows = TracedFlows(flows, source.name, source._settings, tracer)
+    source._forgotten.detach()
+    source.use(TracedFlows(flows, source.name, source._settings, tracer))
     return source
 
 
@@ -154,7 +155,7 @@ class TracedFlows(SourceFlows):
 
     def fresh(self) -> SourceFlows:
         """Return the flows of the same source without records."""
-        return TracedFlows(self._flows, self.name, self.settings, self._tracer)
+        return TracedFlows(self.given, self.name, self.settings, self._tracer)
 
     def _tell(self, verdicts: Iterable[Verdict]) -> Flow[None]:
         yield from super()._tell(self._tracer.counted(verdicts))

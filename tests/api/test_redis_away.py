@@ -57,7 +57,8 @@ def test_service_recovers_with_redis(any_server: EmbeddedRedis, make_any_acker: 
                 line.stall = True  # connections stay open, without answers
                 # Each timeout is short, or the test would hang.
                 answers = await asyncio.gather(*(client.get(path) for _ in range(5)))
-                for answer in (*answers, await client.get(V1), await client.get("/readyz")):
+                others = [await client.get(each) for each in (V1, f"{path}/trees", "/readyz")]
+                for answer in (*answers, *others):
                     body = is_problem(answer, 503, "redis-unavailable")
                     # Polls of a namespace are answered earlier.
                     assert re.search(r"within 0\.(3|18) s", body["detail"])

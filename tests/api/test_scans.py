@@ -135,7 +135,7 @@ def test_scan_rests_after_each_call(
 
     async def run() -> None:
         slow = _Slow(clock, took)
-        scanning = Scanning(slow, share=0.25)
+        scanning = Scanning(slow, share=0.25, answer_within=LIMIT)
         reads: list[Callable[[], Awaitable[Any]]] = [
             lambda: scanning.run(Call("list", ("", ""), ())),
             lambda: scanning.commands([("XREVRANGE",)]),
@@ -197,13 +197,18 @@ def test_parallel_searches_read_one_after_the_other(
                 body = await client.get(f"{root}/waits?sample=10000", headers=bearer(BOB))
                 return int(body.json()["sampled"])
 
+            async def audits() -> int:
+                body = await client.get("/api/v1/audit", headers=bearer(BOB))
+                return len(body.json()["entries"])
+
             looked = await asyncio.gather(
                 *(whole(token, "trees?source_id=zzz&limit=1000") for token in (ALICE, BOB) * 2),
                 *(whole(token, "search?q=zzz") for token in (ALICE, BOB)),
                 fail(),
                 waits(),
+                audits(),
             )
-            assert looked == [1000] * 8
+            assert looked == [1000] * 8 + [0]
 
     asyncio.run(talk())
     assert most == 1

@@ -168,7 +168,7 @@ class Audit:
         members = await self._reader.ask("SMEMBERS", AUDITED)
         names = [name for name in valid(members) if who.sees(name)]
         streams = ["", *names] if who.everywhere else names
-        found = await self._reader.drive(audit_page.newest(streams, limit, begin))
+        found = await self._reader.scan_flow(audit_page.newest(streams, limit, begin))
         next_ = audit_page.cursor(found[-1].key) if len(found) == limit else None
         return [_parse(each) for each in found], next_
 

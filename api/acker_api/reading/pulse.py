@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from acker_api.reading.reader import too_late
+from acker_api.reading.timeouts import too_late
 
 T = TypeVar("T")
 

@@ -18,9 +18,10 @@ from acker_api.reading.expired import ExpiredByEdge
 from acker_api.reading.kept import Kept
 from acker_api.reading.moved import Moved
 from acker_api.reading.scans import SHARE, Scanning
+from acker_api.reading.timeouts import too_late, within
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
-from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
+from acker_redis.errors import AckerError, SchemaError
 from acker_redis.flows.browse import OldestTree
 from acker_redis.flows.history import read_base
 from acker_redis.flows.names import names
@@ -108,7 +109,7 @@ class Reader:
     ) -> None:
         self._client = client
         self._connection = _Gated(client)
-        self._scanning = Scanning(self._connection, share)
+        self._scanning = Scanning(self._connection, share, answer_within)
         self.scan_within = answer_within / 2
         """Seconds after which a scan stops, and returns the records that it has read."""
         self.moved = self._connection.moved
@@ -142,7 +143,7 @@ class Reader:
     async def scan(self, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a scan; it has longer than other reads, because it rests."""
         self.moved.look()
-        return await _within(self._answer_within + SCAN_WITHIN, read)
+        return await within(self._answer_within + SCAN_WITHIN, read)
 
     async def scan_flow(self, flow: Flow[T]) -> T:
         """Return the result of a flow that reads many records, likewise."""
@@ -151,7 +152,7 @@ class Reader:
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a read. Raise RedisUnavailableError if it takes too long."""
         self.moved.look()
-        return await _within(self._answer_within, read)
+        return await within(self._answer_within, read)
 
     async def drive(self, flow: Flow[T]) -> T:
         """Return the result of a flow that only reads, likewise."""
@@ -172,8 +173,8 @@ class Reader:
     async def names(self) -> list[str]:
         """Return all names, sorted. Raise RedisUnavailableError if no answer came in time."""
         flow = names(time.monotonic() + RETRY_FOR)
-        within = min(self._answer_within, self._scrape_within)
-        self._known = await _within(within, lambda: self._connection.drive(flow))
+        seconds = min(self._answer_within, self._scrape_within)
+        self._known = await within(seconds, lambda: self._connection.drive(flow))
         return self._known
 
     async def status(self, namespace: str) -> Status:
@@ -276,7 +277,7 @@ class Reader:
         async def read(name: str) -> None:
             async with turns:
                 try:
-                    found[name] = await _within(self._answer_within, lambda: self._see(name, see))
+                    found[name] = await within(self._answer_within, lambda: self._see(name, see))
                 except AckerError as error:
                     found[name] = error
                 except Exception as error:
@@ -379,21 +380,6 @@ async def _waits(acker: AsyncAcker, status: Status) -> Waits | None:
     except UNREAD as error:
         _check_size(error)
         return None
-
-
-async def _within(seconds: float, read: Callable[[], Awaitable[T]]) -> T:
-    try:
-        async with asyncio.timeout(seconds):
-            return await read()
-    except TimeoutError:
-        raise too_late(seconds) from None
-
-
-def too_late(seconds: float) -> RedisUnavailableError:
-    """Return the error of a call that got no answer in time."""
-    return RedisUnavailableError(
-        f"Redis did not answer within {seconds:g} s; is it overloaded, or out of reach?"
-    )
 
 
 def _scripts(stats: dict[str, Any]) -> float:

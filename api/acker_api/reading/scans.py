@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from acker_api.problems import Problem, too_many
+from acker_api.reading.timeouts import within
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.protocol.commands import Call
 
@@ -25,8 +26,8 @@ MAX_REST = 0.02
 waited for the network, or for other clients."""
 WAITING = 8
 """Maximum number of scans of one client that wait for their turn."""
-WAIT = 5.0
-"""Seconds after which a scan that had no turn is refused."""
+WAIT = 3.0
+"""Seconds after which a scan that had no turn is refused: sooner than the dashboard gives up."""
 
 
 class Turns:
@@ -92,13 +93,14 @@ def busy() -> Problem:
 class Scanning(AsyncConnection):
     """A connection for scans: reads of many records are made one by one, with rests in between.
 
-    ``share`` is the part of the time in which they may keep Redis busy. Everything is sent on
-    ``connection``.
+    ``share`` is the part of the time in which they may keep Redis busy, and ``answer_within`` the
+    timeout of each read in seconds. Everything is sent on ``connection``.
     """
 
-    def __init__(self, connection: AsyncConnection, share: float) -> None:
+    def __init__(self, connection: AsyncConnection, share: float, answer_within: float) -> None:
         super().__init__(connection.client)
         self._connection, self._rests = connection, 1 / share - 1
+        self._answer_within = answer_within
         self._one = asyncio.Lock()
         self._due = 0.0
 
@@ -121,7 +123,7 @@ class Scanning(AsyncConnection):
             await asyncio.sleep(self._due - time.monotonic())
             begun = time.monotonic()
             try:
-                return await ask()
+                return await within(self._answer_within, ask)
             finally:
                 now = time.monotonic()
                 self._due = now + min(MAX_REST, self._rests * (now - begun))

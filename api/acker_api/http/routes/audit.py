@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from acker_api.auth.tokens import Role, Who
 from acker_api.http.access import require
 from acker_api.http.routes.answers import answers
-from acker_api.http.services import Shared
+from acker_api.http.services import Shared, client_of
 from acker_api.shapes.actions import AuditEntry, AuditLog
 
 router = APIRouter(tags=["audit"])
@@ -17,6 +17,7 @@ router = APIRouter(tags=["audit"])
 async def list_audit(
     services: Shared,
     who: Annotated[Who, require(Role.VIEWER)],
+    request: Request,
     limit: Annotated[int, Query(description="Maximum number of entries", ge=1, le=1000)] = 100,
     before: Annotated[str, Query(description="`next` of the previous page", max_length=100)] = "",
 ) -> AuditLog:
@@ -24,5 +25,6 @@ async def list_audit(
 
     A token for some namespaces sees only their entries. Actions that changed nothing have none.
     """
-    records, next_ = await services.audit.read(who, limit, before)
+    async with services.scans.of(client_of(services, who, request)):
+        records, next_ = await services.audit.read(who, limit, before)
     return AuditLog(entries=[AuditEntry.of(record) for record in records], next=next_)

@@ -28,6 +28,8 @@ SILENCE = 5.0
 """Seconds without a message until the connection is closed."""
 PAUSES = (0.1, 2.0)
 """Seconds between attempts to connect: the first pause, and the longest."""
+STEADY = 10.0
+"""Seconds after which a subscription is steady: it is renewed with the first pause."""
 REFUSED_PAUSE = 30.0
 """Seconds until a retry after a missing right."""
 AT_ONCE = 50
@@ -56,7 +58,7 @@ class Feed:
         """Why no messages are received; '' while they are."""
         self.tried = asyncio.Event()
         """Set after the first attempt to subscribe."""
-        self._left = False
+        self._left, self._begun = False, 0.0
         self._task = asyncio.create_task(self._run(), name="acker-live-feed")
 
     def leave(self) -> None:
@@ -76,7 +78,9 @@ class Feed:
                 await self._listen()
             except (*FAILED, AckerError, OSError, TimeoutError) as error:
                 known = error if isinstance(error, AckerError) else _known(error)
-                if not self.why or not self.tried.is_set():
+                # A tenant may publish what makes Redis end the subscription again and again: then
+                # it must not come back ten times per second, each time with a poll of each watch.
+                if not self.why and time.monotonic() - self._begun > STEADY:
                     pause = PAUSES[0]
                 if isinstance(known, RedisRefusedError):
                     pause = REFUSED_PAUSE
@@ -91,7 +95,7 @@ class Feed:
     def _tell(self, why: str) -> None:
         if self.tried.is_set() and self.why == why:
             return
-        self.why = why
+        self.why, self._begun = why, time.monotonic()
         log.log(
             logging.WARNING if why else logging.INFO,
             Event("live_feed", state="down" if why else "up", why=why),

@@ -52,9 +52,8 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: fence
 
 -- part: records
-local conf_deadline, conf_tick, conf_ticked = conf[15], conf[16], conf[17]
+local conf_deadline, conf_tick, conf_ticked, conf_salt = conf[15], conf[16], conf[17], conf[19]
 -- part: deadline
-local conf_salt = conf[19]
 -- part: feed
 -- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]

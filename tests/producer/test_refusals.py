@@ -1,5 +1,6 @@
 """Refusals of Redis that pass: a full disk, a full memory, a password or rights that change."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -221,5 +222,8 @@ def test_refused_batch_is_not_sent_again_after_its_horizon(one: Shop) -> None:
         with pytest.raises(RedisUnavailableError, match="snapshot"):
             acker.apply(batch)
         ends()
+        # apply() returns before the horizon if its next pause would not end in time.
+        horizon = time.monotonic() + acker.config.fence_ms / 1000
+        wait_until(lambda: time.monotonic() > horizon, "the horizon of the batch")
         with pytest.raises(LaneError):
             acker.apply(batch)

@@ -292,7 +292,7 @@ for age = 0, buckets - 1 do
     end
   end
 end
-local conf_deadline, conf_tick, conf_ticked = conf[15], conf[16], conf[17]
+local conf_deadline, conf_tick, conf_ticked, conf_salt = conf[15], conf[16], conf[17], conf[19]
 -- parts/deadline.lua
 -- Where rows move a record or a block. Needs conf_deadline, conf_tick, conf_ticked, buckets,
 -- current, now. Gives moved_to(bucket, first): the bucket to move to from this one, and whether
@@ -324,7 +324,6 @@ local function since(first)
   if ms < 0 then return 0 end
   return ms < MAX_SINCE and ms or MAX_SINCE
 end
-local conf_salt = conf[19]
 -- parts/feed.lua
 -- Publish verdicts for the live feed. Needs namespace, and conf_salt. Gives
 -- publish(verdict, source, head, tail): head and tail are a JSON object without its end.

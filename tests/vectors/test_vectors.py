@@ -4,7 +4,7 @@ import contextlib
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError, SchemaError
-from acker_redis.flows.steps import Together
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import DENSE_LEAST, Blocks
 from acker_redis.protocol.commands import Call
@@ -171,8 +170,13 @@ class Answers(Connection):
             raise commands.parse_error(f"ACKER {found['error']} words") or AssertionError(found)
         return [bytes.fromhex(r["hex"]) if isinstance(r, dict) else r for r in found]
 
-    def _together(self, step: Together) -> list[Any]:
-        return [self.drive(flow) for flow in step.flows]
+    def _together(self, works: Sequence[Callable[[], Any]]) -> list[Any]:
+        results = []
+        for work in works:
+            results.append(work())
+            if isinstance(results[-1], Exception):
+                raise results[-1]
+        return results
 
 
 FENCED = {

@@ -17,7 +17,12 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
                    reshard; '<from>:<to>:cancel' cancels it; '' opens the shard, shard 0 only
                    when the reshard is complete or cancelled
          shards    <to>: sets the number of shards, if the shard is closed for this reshard and
-                   empty; on shard 0 only after the commit
+                   empty; on shard 0 only after the commit. On shard 0 counters may follow:
+         add:<counter>
+                   what the removed shards have counted, up to 18 digits; it is added if this call
+                   changes the number of shards. <counter>: a counter of the contract, slow,
+                   after_failure, latency_ms, latency:<k>, odd:<k>, or of a source that shard 0
+                   knows ended:<task>, good:<task>
          empty: no tree is pending; on a shard that the reshard removes, no verdict waits either
 
 Reply    number of fields that this call has changed, or 0; a setting that the shard lacks has its
@@ -30,7 +35,15 @@ local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, deadline
   slo_ms = 1e12, shards = 1024 }
 -- Settings that a shard lacks until they are changed, and their values until then.
 local DEFAULT = { slo_target = '99', slo_ms = '0' }
+local COUNTERS = { tracked = true, acked = true, failed = true, expired = true, overflow = true,
+  conflict = true, repeated = true, orphaned = true, after_failure = true, slow = true,
+  latency_ms = true, ['odd:none'] = true }
 local match = string.match
+
+local function is_counter(name)
+  return COUNTERS[name] or match(name, '^latency:%d%d?$') or match(name, '^odd:%d$')
+    or match(name, '^ended:.') or match(name, '^good:.')
+end
 
 -- Return the text as a whole number from 1 to most, or nil.
 local function whole(text, most)
@@ -53,7 +66,20 @@ if #KEYS ~= 2 or #ARGV < 2 or #ARGV % 2 ~= 0 or meta ~= shard .. ':meta' then
     .. 'change')
 end
 local given, lanes, named = {}, {}, {}
-for i = 1, #ARGV, 2 do
+local fields, sums = #ARGV, {}
+if ARGV[1] == 'shards' then
+  for i = 3, #ARGV, 2 do
+    local name, value = match(ARGV[i], '^add:(.+)$'), ARGV[i + 1]
+    if not name or not is_counter(name) or sums[name] or #value > 18
+      or not match(value, '^%d+$') then
+      return refuse('ARGS', 'only counters may follow shards, each once, as add:<counter> with a '
+        .. 'number of up to 18 digits')
+    end
+    sums[name] = value
+  end
+  fields = 2
+end
+for i = 1, fields, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
   local lane = match(field, '^lane:(@.*)$')
   if lane then
@@ -69,7 +95,7 @@ for i = 1, #ARGV, 2 do
       .. 'slo_target, slo_ms, reshard, shards or lane:@<name>')
   elseif given[field] then
     return refuse('ARGS', field .. ' is given twice; give each field once')
-  elseif (field == 'reshard' or field == 'shards') and #ARGV > 2 then
+  elseif (field == 'reshard' or field == 'shards') and fields > 2 then
     return refuse('ARGS', field .. ' must be the only change in its call')
   elseif field == 'shards' and not power_of_two(value) then
     return refuse('ARGS', 'shards must be a power of two from 1 to 1024')
@@ -96,6 +122,9 @@ local conf_buckets, conf_current = have.buckets, have.current
 local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
 local from, to, phase = match(have.reshard or '', MOVE)
 local first = have.shard == '0'
+if next(sums) and not first then
+  return refuse('ARGS', 'counters may follow shards on shard 0 only')
+end
 
 if #lanes > 0 then
   local durable, changed = shard .. ':fence:durable', {}
@@ -147,9 +176,19 @@ if given.shards then
   end
   local what = left()
   if what then return refuse('RESHARD', shard .. ' is not empty: ' .. what) end
+  if have.shards == given.shards then return 0 end
+  -- In one write: a reader never sees the counts of the removed shards twice, nor never.
+  local values = { 'shards', given.shards }
+  for name, value in pairs(sums) do
+    local task = match(name, '^ended:(.*)$') or match(name, '^good:(.*)$')
+    if not task or have['backlog:' .. task] then
+      local sum = (tonumber(have[name]) or 0) + value
+      values[#values + 1], values[#values + 2] = name, string.format('%.0f', sum)
+    end
+  end
   call('UNLINK', shard) -- a first write that maxmemory does not refuse
-  call('HSET', meta, 'shards', given.shards)
-  return have.shards == given.shards and 0 or 1
+  call('HSET', meta, unpack(values))
+  return 1
 end
 
 if given.reshard == '' then

@@ -36,7 +36,8 @@ Five steps
    After this step it can only be completed.
 4. *Switch.* The added shards are created. The fences of durable lanes are copied to all T shards.
    Then ``shards`` becomes T on each old shard, shard 0 last. Clients read ``shards`` from shard 0,
-   so each shard that they then use exists. A removed shard refuses every row by then.
+   so each shard that they then use exists. A removed shard refuses every row by then, so its
+   counters are final: the call that switches shard 0 adds them to those of shard 0.
 5. *Open.* The removed shards are dropped. The other shards lose the field ``reshard``, shard 0
    last.
 
@@ -80,6 +81,7 @@ from acker_redis.flows.reshard_shards import (
     set_field,
     share_lanes,
     status_of,
+    switch_first,
     turn,
     unless_gone,
 )
@@ -247,9 +249,10 @@ class Resharding:
         everyone = range(max(reshard.source, reshard.target))
         yield from share_lanes(self._flows, everyone, range(reshard.target))
         # Removed shards get the new number, too: then they refuse every row.
-        for shard in reversed(range(reshard.source)):
+        for shard in reversed(range(1, reshard.source)):
             change = set_field(self._flows, shard, "shards", reshard.target)
             yield from unless_gone(change, shard >= reshard.target)
+        yield from switch_first(self._flows, reshard)
 
     def _make(self, shard: int, config: AckerConfig, salt: str) -> Flow[None]:
         """Create an added shard, or update the settings of one that an earlier run has created."""

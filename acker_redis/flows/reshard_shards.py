@@ -179,6 +179,35 @@ def set_field(flows: Flows, shard: int, field: str, value: Reshard | int | str) 
     yield from run_again(flows, commands.configure(keys, {field: wire}))
 
 
+def switch_first(flows: Flows, reshard: Reshard) -> Flow[None]:
+    """Set the number of shards on shard 0, and add what the removed shards have counted."""
+    going = range(reshard.target, reshard.source)
+    looks = [unless_gone(status_of(flows, shard), gone=True) for shard in going]
+    counted: dict[str, int] = {}
+    for state in (yield from together(looks)):
+        for name, count in counts_of(state).items() if state else ():
+            counted[name] = counted.get(name, 0) + count
+    added = {f"add:{name}": str(count) for name, count in counted.items() if count < 10**18}
+    changes: dict[str, str | int] = {"shards": reshard.target, **added}
+    yield from run_again(flows, commands.configure(ShardKeys(flows.namespace, 0), changes))
+
+
+def counts_of(state: ShardStatus) -> dict[str, int]:
+    """Return the counters of a shard by their fields in ``meta``, without zeros."""
+    edges = {edge: str(number) for number, edge in enumerate(state.config.edges)} | {"": "none"}
+    found = {
+        **state.counters,
+        "slow": state.slow,
+        "after_failure": state.after_failure,
+        "latency_ms": state.latency.sum_ms,
+        **{f"latency:{digits}": count for digits, count in enumerate(state.latency.counts)},
+        **{f"odd:{edges[edge]}": count for edge, count in state.odd.items()},
+        **{f"ended:{source}": count for source, count in state.ended.items()},
+        **{f"good:{source}": count for source, count in state.good.items()},
+    }
+    return {name: count for name, count in found.items() if count}
+
+
 def status_of(flows: Flows, shard: int) -> Flow[ShardStatus]:
     """Return the status of a shard."""
     keys = ShardKeys(flows.namespace, shard)

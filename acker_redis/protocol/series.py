@@ -5,7 +5,7 @@ points hold counters. Two rules keep a chart honest:
 
 - **A gap is a gap.** If a point is missing, the bucket has ``gap`` set. Its counts are right, but
   nothing is known about their course, so a chart draws nothing there.
-- **A counter that went back is marked.** A failover, a drop or a reshard may set counters back.
+- **A counter that went back is marked.** A failover or a drop may set counters back.
   Their growth is 0 then, and the bucket has the mark ``reset``.
 
 In every other bucket, ``tracked`` is the sum of the endings and the growth of ``open``.

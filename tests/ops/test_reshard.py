@@ -152,6 +152,14 @@ class Books:
         tick(self._acker, 3)
         self._take()
         assert self._verdicts == self._wanted
+        counters = self._acker.status().counters
+        acked, nacked = (
+            sum(self._wanted[each] for each in self._wanted if each[0] == verdict)
+            for verdict in ("ack", "nack")
+        )
+        assert counters["acked"] == acked, "a reshard loses no count, and counts nothing twice"
+        assert counters["expired"] == nacked
+        assert counters["tracked"] == acked + nacked
 
 
 def works(acker: Acker, shards: int) -> None:

@@ -53,10 +53,12 @@ long window proves that it matters, the short one that it is still going on.
 
 def _burns(window: str, rate: float) -> str:
     """Return a query for the namespaces whose burn rate in a window is above a rate."""
-    good, ended = (
-        f"sum by (namespace) (rate(acker_{name}_total[{window}]))" for name in ("good", "ended")
+    acked, slow, ended = (
+        f"sum by (namespace) (rate(acker_trees_{name}[{window}]))"
+        for name in ('total{verdict="ack"}', "slow_total", "total")
     )
     target = "max by (namespace) (acker_slo_target_ratio)"
+    good = f"({acked}\n      - {slow})"
     return f"(1 - {good}\n    / {ended})\n  > {rate:g} * (1 - {target})"
 
 
@@ -91,8 +93,8 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "1m",
             "critical",
             "The admin service cannot read namespace {{ $labels.namespace }}",
-            "Redis does not answer, or refuses the user of the service. If Redis is unavailable, "
-            "producers wait, and nothing is lost. Run first: "
+            "Redis does not answer, refuses the user of the service, or keys of the namespace are "
+            "damaged. If Redis is unavailable, producers wait, and nothing is lost. Run first: "
             "acker-redis doctor {{ $labels.namespace }}",
         ),
         Alert(
@@ -246,8 +248,8 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
         Alert(
             "AckerOrphans",
             "counters",
-            "increase(acker_rows_orphaned_total[15m])\n"
-            "  - increase(acker_rows_after_failure_total[15m]) > 0",
+            "sum by (namespace) (increase(acker_rows_orphaned_total[15m]))\n"
+            "  - sum by (namespace) (increase(acker_rows_after_failure_total[15m])) > 0",
             "",
             "warning",
             "Namespace {{ $labels.namespace }} receives rows without a tree",

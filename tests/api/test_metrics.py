@@ -1,6 +1,7 @@
 """/metrics, as Prometheus parses it."""
 
 import asyncio
+import hashlib
 import re
 import threading
 from collections.abc import Iterable
@@ -11,9 +12,11 @@ import httpx
 import pytest
 from prometheus_client import Metric, parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from redis.exceptions import NoPermissionError
 
 from acker_api.reading.metrics import encode
 from acker_api.reading.reader import Survey
+from acker_api.reading.servers import Servers
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
@@ -32,7 +35,8 @@ def samples(families: Iterable[Metric]) -> Samples:
     for family in families:
         assert family.documentation, f"{family.name} has no help text"
         for each in family.samples:
-            key = each.name, tuple(sorted(each.labels.items()))
+            labels = {name: value for name, value in each.labels.items() if name != "dataset"}
+            key = each.name, tuple(sorted(labels.items()))
             assert key not in found, "a series occurs once"
             found[key] = each.value
     return found
@@ -327,3 +331,53 @@ def test_metrics_are_encoded_in_another_thread(
     monkeypatch.setattr("acker_api.http.routes.metrics.encode", slow)
     assert get(any_server.url, "/metrics").status_code == 200
     assert wrote == [False]
+
+
+class Replica:
+    """A client of a server that is promoted after so many questions; or that refuses INFO."""
+
+    def __init__(self, after: int, refuses: bool = False) -> None:
+        self.asked, self._after, self._refuses = 0, after, refuses
+
+    async def info(self, section: str) -> dict[str, Any]:
+        self.asked += 1
+        if self._refuses:
+            raise NoPermissionError
+        return {"master_replid": "old" if self.asked <= self._after else "new"}
+
+
+def test_dataset_is_another_after_a_failover() -> None:
+    async def talk() -> None:
+        servers = Servers(Replica(after=2))
+        found = [await servers.dataset() for _ in range(4)]
+        assert found[0] == found[1] != found[2] == found[3]
+        assert all(re.fullmatch("[0-9a-f]{8}", each) for each in found)
+        blind = Replica(0, refuses=True)
+        servers = Servers(blind)
+        assert [await servers.dataset() for _ in range(3)] == [""] * 3
+        assert blind.asked == 1
+
+    asyncio.run(talk())
+
+
+def test_counters_have_the_dataset_and_are_left_out_while_it_changes(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 0)
+    text = get(any_server.url, "/metrics").text
+    replid = acker.connection.client.info("replication")["master_replid"]
+    dataset = hashlib.sha256(replid.encode()).hexdigest()[:8]
+    labels = f'dataset="{dataset}",namespace="{acker.namespace}"'
+    assert f'acker_trees_total{{{labels},reason="completed",verdict="ack"}} 1.0' in text
+    assert f"acker_trees_slow_total{{{labels}}} 0.0" in text
+
+    read = iter(["old", "new"])
+
+    async def dataset(self: Servers) -> str:
+        return next(read)
+
+    monkeypatch.setattr(Servers, "dataset", dataset)
+    text = get(any_server.url, "/metrics").text
+    assert "_total{" not in text.replace("script_seconds_total", "")
+    assert f'acker_trees_open{{namespace="{acker.namespace}",shard="0"}} 0.0' in text

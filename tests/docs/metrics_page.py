@@ -24,8 +24,16 @@ Terms: [glossary](../glossary.md).
   scrape reads: about 200 trees of each namespace with edges. `acker_trees_sampled` has the exact
   number. Divide by it to get the share of the trees that wait on an edge.
 - **Labels.** No label is an id. `bucket` is an age in ticks: 0 is the newest bucket. `source` is
-  the name of a source; the metrics have at most 1000 of them, and the sum of all others. `edge` is
-  the name of an [edge](../glossary.md); a namespace has up to eight.
+  the name of a source; the metrics have at most 1000 of them, and gauges the sum of all others.
+  `edge` is the name of an [edge](../glossary.md); a namespace has up to eight.
+- **Counters go on.** A reshard carries the counts of the shards that it removes. A failover or a
+  restart of Redis may lose the last writes, so the counts of the new data may be smaller. Counters
+  therefore have the label `dataset`, a fingerprint of the replication ids of all masters: the new
+  data has new series. Always write `sum by (namespace, ..) (rate(..))`, which is right over such a
+  change. The service reads the ids by `INFO`. If its user may not (the role viewer may not), the
+  label is empty, and Prometheus counts all again after a failover: `ACL SETUSER viewer +info`. A
+  namespace that is dropped and created again begins at 0. If one of its shards is lost and created
+  again on the same server, its counters go back by that shard.
 - **Access.** When any token is set, `/metrics` needs a token with the role `metrics`, or one for
   all namespaces. `ACKER_REDIS_API_METRICS=false` switches it off.
 
@@ -49,8 +57,9 @@ TAIL = """
 | How many trees are pending? | `sum by (namespace) (acker_trees_open)` |
 | How many trees are nacked, per second, and why? | `sum by (namespace, reason) (rate(acker_trees_total{verdict="nack"}[5m]))` |
 | What share of the trees is nacked? | `sum by (namespace) (rate(acker_trees_total{verdict="nack"}[5m])) / sum by (namespace) (rate(acker_trees_total[5m]))` |
+| What share of the trees completes in time? | `(sum by (namespace) (rate(acker_trees_total{verdict="ack"}[1h])) - sum by (namespace) (rate(acker_trees_slow_total[1h]))) / sum by (namespace) (rate(acker_trees_total[1h]))` |
 | What share of the trees of each source completes in time? | `sum by (namespace, source) (rate(acker_good_total[1h])) / sum by (namespace, source) (rate(acker_ended_total[1h]))` |
-| How fast is the error budget spent? 1: it lasts for 30 days | `(1 - sum by (namespace) (rate(acker_good_total[1h])) / sum by (namespace) (rate(acker_ended_total[1h]))) / on (namespace) (1 - max by (namespace) (acker_slo_target_ratio))` |
+| How fast is the error budget spent? 1: it lasts for 30 days | `(1 - (sum by (namespace) (rate(acker_trees_total{verdict="ack"}[1h])) - sum by (namespace) (rate(acker_trees_slow_total[1h]))) / sum by (namespace) (rate(acker_trees_total[1h]))) / on (namespace) (1 - max by (namespace) (acker_slo_target_ratio))` |
 | On which edges are messages of expired trees unaccounted for? | `sum by (namespace, edge) (increase(acker_expired_by_edge_total[1h]))` |
 | Where do pending trees wait? | `acker_waiting_trees_sampled / on (namespace) group_left () acker_trees_sampled` |
 | How long do trees take, at the 99th percentile? | `histogram_quantile(0.99, sum by (namespace, le) (rate(acker_complete_latency_seconds_bucket[5m])))` |

@@ -11,31 +11,17 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.exposition import choose_encoder
 
+from acker_api.reading.counted import NO_EDGE, counters
 from acker_api.reading.reader import Seen, Survey
 from acker_redis.doctor.standing import MAX_SOURCES, OTHERS, backlog_ratio, most
 from acker_redis.logs import Event
 from acker_redis.protocol.status import Status
 
 log = logging.getLogger(__name__)
-
-NO_EDGE = "(none)"
-"""Label for trees that are odd on none of the named edges; it is not a valid name of an edge."""
-LATENCY_DIGITS = 23
-"""Buckets of the latency: up to 2^22 ms, 70 minutes. A fixed number, so no series begins late."""
-
-VERDICTS = (
-    ("ack", "completed", "acked"),
-    ("nack", "failed", "failed"),
-    ("nack", "expired", "expired"),
-    ("nack", "overflow", "overflow"),
-    ("nack", "conflict", "conflict"),
-)
-"""A verdict, its reason, and the counter of ``status`` that counts them."""
 
 
 def encode(survey: Survey, accept: str) -> tuple[bytes, str]:
@@ -57,9 +43,9 @@ class _Families:
 def families(survey: Survey) -> Iterator[Metric]:
     """Yield all metrics. A namespace whose metrics cannot be built has only ``acker_up``, 0."""
     up = _gauge("acker_up", "1 if the namespace could be read, else 0", "namespace")
-    found = {family.name: family for family in _of({})}
+    found = {family.name: family for family in _of({}, "")}
     for name, each in survey.found.items():
-        own = _sound(name, each) if isinstance(each, Seen) else None
+        own = _sound(name, each, survey.dataset) if isinstance(each, Seen) else None
         up.add_metric([name], float(own is not None))
         for family in own or ():
             found[family.name].samples += family.samples
@@ -78,10 +64,10 @@ def families(survey: Survey) -> Iterator[Metric]:
     yield from found.values()
 
 
-def _sound(name: str, seen: Seen) -> list[Metric] | None:
+def _sound(name: str, seen: Seen, dataset: str | None) -> list[Metric] | None:
     """Return the metrics of one namespace; None if a value has no place among them."""
     try:
-        own = list(_of({name: seen}))
+        own = list(_of({name: seen}, dataset))
         for family in own:
             for sample in family.samples:
                 float(sample.value)
@@ -92,12 +78,11 @@ def _sound(name: str, seen: Seen) -> list[Metric] | None:
     return own
 
 
-def _of(seen: dict[str, Seen]) -> Iterator[Metric]:
-    """Yield the metrics of namespaces."""
+def _of(seen: dict[str, Seen], dataset: str | None) -> Iterator[Metric]:
+    """Yield the metrics of namespaces; without a dataset no counters, as none is known to go on."""
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
-    yield _latency(states)
-    yield from _objectives(states)
+    yield from counters({} if dataset is None else states, dataset or "")
     yield from _edges(seen)
     yield from _marks(states)
     yield from _rotation(states)
@@ -137,24 +122,6 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
         "Records and blocks that have expired and wait to be drained",
         *("namespace", "shard"),
     )
-    ended = _counter(
-        "acker_trees", "Verdicts on trees", *("namespace", "verdict", "reason")
-    )  # exposed as acker_trees_total, like every counter
-    tracked = _counter("acker_trees_tracked", "Trees that were tracked", "namespace")
-    orphaned = _counter(
-        "acker_rows_orphaned",
-        "Records that expired without a tree, and rows that were dropped above the high-water "
-        "mark, during a reshard, or because their block was missing",
-        "namespace",
-    )
-    after_failure = _counter(
-        "acker_rows_after_failure",
-        "Those of the orphaned records that late rows of failed trees explain",
-        "namespace",
-    )
-    repeated = _counter(
-        "acker_batches_repeated", "Repeated batches, which were not applied again", "namespace"
-    )
     for name, status in states.items():
         for shard in status.shards:
             number = str(shard.shard)
@@ -163,72 +130,11 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
                 pending.add_metric([name, number, str(age)], count)
             in_blocks.add_metric([name, number], sum(shard.in_blocks))
             expiring.add_metric([name, number], shard.expiring)
-        counters = status.counters
-        for verdict, reason, counter in VERDICTS:
-            ended.add_metric([name, verdict, reason], counters[counter])
-        tracked.add_metric([name], counters["tracked"])
-        orphaned.add_metric([name], counters["orphaned"])
-        after_failure.add_metric([name], status.after_failure)
-        repeated.add_metric([name], counters["repeated"])
-    yield from (open_trees, pending, in_blocks, expiring, ended, tracked, orphaned)
-    yield from (after_failure, repeated)
-
-
-def _latency(states: dict[str, Status]) -> Metric:
-    found = HistogramMetricFamily(
-        "acker_complete_latency_seconds",
-        "Seconds from the first row of a tree to its ack",
-        labels=("namespace",),
-    )
-    for name, status in states.items():
-        counts, below = status.latency.counts, 0
-        buckets = []
-        for digits in range(LATENCY_DIGITS):
-            below += counts[digits] if digits < len(counts) else 0
-            buckets.append((str(2**digits / 1000), below))
-        buckets.append(("+Inf", status.latency.count))
-        found.add_metric([name], buckets, status.latency.sum_ms / 1000)
-    return found
-
-
-def _objectives(states: dict[str, Status]) -> Iterator[Metric]:
-    """Yield the metrics of the completeness objective."""
-    ended = _counter(
-        "acker_ended",
-        f"Trees that were acked or nacked; beyond {MAX_SOURCES} sources, {OTHERS} has the sum of "
-        "the others. A source that is idle for 100 ticks begins again at 0",
-        *("namespace", "source"),
-    )
-    good = _counter(
-        "acker_good",
-        "Trees that were acked within slo_ms, or with slo_ms 0 before they expired; sources as of "
-        "acker_ended_total",
-        *("namespace", "source"),
-    )
-    target = _gauge(
-        "acker_slo_target_ratio",
-        "Share of the trees that must be good, as configured: slo_target / 100",
-        "namespace",
-    )
-    for name, status in states.items():
-        found, made = most(status.ended), status.good
-        named = found.keys() - {OTHERS}
-        for source, count in found.items():
-            ended.add_metric([name, source], count)
-            others = sum(made.values()) - sum(made.get(each, 0) for each in named)
-            good.add_metric([name, source], made.get(source, 0) if source in named else others)
-        target.add_metric([name], status.config.slo_target / 100)
-    yield from (ended, good, target)
+    yield from (open_trees, pending, in_blocks, expiring)
 
 
 def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
     """Yield the metrics of namespaces with edges."""
-    expired = _counter(
-        "acker_expired_by_edge",
-        "Expired trees by the edges on which an odd number of their messages is unaccounted for: "
-        f"with two such edges, a tree counts for both. {NO_EDGE}: on none of the named edges",
-        *("namespace", "edge"),
-    )
     sampled = _gauge(
         "acker_trees_sampled",
         "Pending trees that this scrape has read for the two metrics by edge",
@@ -246,8 +152,6 @@ def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
         *("namespace", "edge"),
     )
     for name, each in seen.items():
-        for edge, count in each.status.odd.items():
-            expired.add_metric([name, edge or NO_EDGE], count)
         if each.waits is None:
             continue
         sampled.add_metric([name], each.waits.sampled)
@@ -257,7 +161,7 @@ def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
             waiting.add_metric([name, edge or NO_EDGE], one.trees if one else 0)
             if one:
                 idle.add_metric([name, edge or NO_EDGE], one.idle_ms / 1000)
-    yield from (expired, sampled, waiting, idle)
+    yield from (sampled, waiting, idle)
 
 
 def _marks(states: dict[str, Status]) -> Iterator[Metric]:
@@ -270,10 +174,16 @@ def _marks(states: dict[str, Status]) -> Iterator[Metric]:
         "from 1 on sources should wait, from 2 on new trees are nacked",
         "namespace",
     )
+    target = _gauge(
+        "acker_slo_target_ratio",
+        "Share of the trees that must be good, as configured: slo_target / 100",
+        "namespace",
+    )
     for name, status in states.items():
+        target.add_metric([name], status.config.slo_target / 100)
         mark.add_metric([name], status.config.high_water)
         ratio.add_metric([name], status.high_water_ratio)
-    yield from (mark, ratio)
+    yield from (mark, ratio, target)
 
 
 def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
@@ -335,7 +245,3 @@ def _backlog(seen: dict[str, Seen]) -> Iterator[Metric]:
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=labels)
-
-
-def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(name, text, labels=labels)

@@ -18,6 +18,7 @@ from acker_api.reading.expired import ExpiredByEdge
 from acker_api.reading.kept import Kept
 from acker_api.reading.moved import Moved
 from acker_api.reading.scans import SHARE, Scanning
+from acker_api.reading.servers import Servers
 from acker_api.reading.timeouts import too_late, within
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
@@ -99,6 +100,9 @@ class Survey:
     """Seconds that Redis has spent on scripts, of all its users; None where INFO is refused."""
     seconds: float = 0.0
     """Duration of the survey."""
+    dataset: str | None = ""
+    """Fingerprint of the data that was read, which changes with a failover or a restart of Redis;
+    '' if it is unknown, None if it changed during the survey."""
 
 
 class Reader:
@@ -121,7 +125,8 @@ class Reader:
         self._known: list[str] = []
         self._held: dict[str, tuple[float, SchemaError]] = {}
         """Namespaces with a reply that is too large, and until when they are not read again."""
-        self._may_info, self._may_list = True, True
+        self._may_list = True
+        self._servers = Servers(client)
         self._readers = Kept(self._list_readers, READERS_KEPT)
 
     def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
@@ -234,7 +239,8 @@ class Reader:
     async def survey(self, see: See | None = None, scripts: bool = False) -> Survey:
         """Return the state of all namespaces. Raises nothing: the result has the errors.
 
-        ``see`` reads more of each namespace; ``scripts`` also reads the time of scripts.
+        ``see`` reads more of each namespace; ``scripts`` also reads the time of scripts, and which
+        data it is.
         """
         begun = time.monotonic()
         self.moved.look()
@@ -246,16 +252,20 @@ class Reader:
             name: too_late(self._scrape_within) for name in names
         }
         spent: list[float | None] = [None]
+        dataset: str | None = ""
         self._held = {name: held for name, held in self._held.items() if name in found}
         if error:
             found = dict.fromkeys(names, error)
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._scrape_within):
+                    before = await self._servers.dataset() if scripts else ""
                     await self._read(found, see)
                     if scripts:
-                        spent.append(await self._script_seconds())
-        return Survey(found, error, spent[-1], time.monotonic() - begun)
+                        spent.append(await self._servers.script_seconds())
+                        # After a failover in between it is unknown which data was read.
+                        dataset = before if before == await self._servers.dataset() else None
+        return Survey(found, error, spent[-1], time.monotonic() - begun, dataset)
 
     async def ping(self) -> None:
         """Send a heartbeat, except to a cluster; the errors are those of redis-py.
@@ -317,24 +327,6 @@ class Reader:
         except FAILED:
             return set()
 
-    async def _script_seconds(self) -> float | None:
-        """Return the time of the server, or the sum of all masters of a cluster."""
-        masters = getattr(self._client, "get_primaries", None)
-        if not self._may_info:
-            return None
-        try:
-            if not masters:
-                return _scripts(await self._client.info("commandstats"))
-            stats = await asyncio.gather(
-                *(node.execute_command("INFO", "commandstats") for node in masters())
-            )
-            return sum(map(_scripts, stats))
-        except NoPermissionError:
-            self._may_info = False  # a retry at each scrape would be in Redis's log of ACLs
-            return None
-        except FAILED:  # a node is unavailable: only this metric is missing
-            return None
-
 
 class _Gated(AsyncConnection):
     """A connection that limits the number of concurrent scripts."""
@@ -380,8 +372,3 @@ async def _waits(acker: AsyncAcker, status: Status) -> Waits | None:
     except UNREAD as error:
         _check_size(error)
         return None
-
-
-def _scripts(stats: dict[str, Any]) -> float:
-    spent = (stats.get(f"cmdstat_{name}", {}).get("usec", 0) for name in ("evalsha", "eval"))
-    return float(sum(spent)) / 1e6

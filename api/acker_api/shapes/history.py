@@ -36,8 +36,8 @@ class HistoryBucket(BaseModel):
         "counts are right, but how they came about is unknown"
     )
     marks: list[Literal["reset", "restart", "settings"]] = Field(
-        description="`reset`: a counter went back, and its growth counts as 0: a failover, a drop "
-        "or a reshard. `restart`: Redis started again. `settings`: they changed"
+        description="`reset`: a counter went back, and its growth counts as 0: a failover or "
+        "a drop. `restart`: Redis started again. `settings`: they changed"
     )
     changes: dict[str, tuple[float, float]] = Field(
         description="Settings that changed, before and after; empty if that is unknown",

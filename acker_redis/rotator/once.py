@@ -40,6 +40,9 @@ def rotate_once(
     done = Once(pace.look_every)
     turns: deque[tuple[Connection, ShardKeys, ShardRotation]] = deque()
     for home in homes:
+        if stop and stop.is_set():
+            done.stopped = True
+            return done
         try:
             for keys in home.shards():
                 rotation = ShardRotation(keys, pace.records, pace.blocks, force)

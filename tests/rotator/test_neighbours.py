@@ -56,6 +56,21 @@ def test_number_of_shards_that_no_script_writes_is_not_walked(
     assert other.status().ticks == 1
 
 
+def test_stop_waits_for_no_configuration(make_any_acker: MakeAcker) -> None:
+    stop, asked = threading.Event(), list[str]()
+
+    class Ending(Home):
+        def shards(self) -> list[ShardKeys]:
+            asked.append(self.name)
+            stop.set()
+            return super().shards()
+
+    acker = make_any_acker()
+    homes = [Ending(acker.connection, acker.namespace) for _ in range(3)]
+    assert rotate_once(homes, Pace(), stop=stop).stopped
+    assert len(asked) == 1
+
+
 def test_history_of_any_size_stops_no_rotator(
     make_any_acker: MakeAcker,
     any_server: EmbeddedRedis,

@@ -128,6 +128,7 @@ class _View:
     def _recent(self, status: Status) -> Growth | None:
         """Return the growth over some 15 minutes; None without history, or as in ``_oldest``."""
         from acker_redis.flows.history import read_base
+        from acker_redis.protocol.growth import Growth
 
         try:
             base = self.acker.connection.drive(read_base(status))

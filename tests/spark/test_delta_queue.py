@@ -48,10 +48,17 @@ class FakeDelta:
 
 
 class Options:
-    """A reader or a writer: each call notes an option, the last one reads or writes."""
+    """A reader or a writer: each call notes an option, the last one reads or writes.
 
-    def __init__(self, delta: FakeDelta, owner: Any) -> None:
-        self._delta, self._owner, self._options = delta, owner, dict[str, Any]()
+    Other formats than Delta go to that of Spark.
+    """
+
+    def __init__(self, delta: FakeDelta, owner: Any, real: Any) -> None:
+        self._delta, self._owner, self._real = delta, owner, real
+        self._options: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real.options(**self._options), name)
 
     def format(self, name: str) -> "Options":
         return self.option("format", name)
@@ -85,7 +92,12 @@ def delta(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> FakeDelta:
         (type(spark), "readStream"),
         (type(spark.range(0)), "write"),
     ):
-        monkeypatch.setattr(kind, name, property(lambda owner: Options(fake, owner)))
+        real = vars(next(each for each in kind.__mro__ if name in vars(each)))[name].fget
+
+        def made(owner: Any, real: Any = real) -> Options:
+            return Options(fake, owner, real(owner))
+
+        monkeypatch.setattr(kind, name, property(made))
     return fake
 
 

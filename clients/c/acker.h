@@ -41,6 +41,10 @@ typedef struct acker_error {
      */
     char code[16];
     char words[320];
+    /* With "REDIS": whether Redis refused the call for a cause that may pass, such as a password that
+     * is being changed (1), or a full memory (2). Nothing was changed: the same batch may be applied
+     * again. */
+    int may_pass;
 } acker_error;
 
 /* Text with its length in bytes: UTF-8 without control bytes. */
@@ -119,7 +123,8 @@ typedef struct acker_options {
     unsigned database;    /* 0 in a cluster */
     unsigned timeout_ms;  /* timeout of connecting, and of each reply */
     /* How long a batch is retried that got no reply or was refused with BACKLOG. -1: as long as its
-     * fence holds, which is the upper limit in any case; 0: a batch is sent once. */
+     * fence holds, which is the upper limit in any case; 0: a batch is sent once. A refusal that may
+     * pass is retried in the same way. */
     int64_t retry_ms;
     /* How long rows wait for others to join them; checked in each call, see acker_poll. */
     int64_t linger_ms;
@@ -254,7 +259,8 @@ ACKER_API char *acker_emit(acker_processing *processing, const size_t *places, s
                            acker_error *error);
 typedef struct acker_child {
     /* The edge (queue, topic, table) that the message travels on; NULL or "": none. If its tree
-     * expires because the message is missing, the outcome names the edge. */
+     * expires because the message is missing, the outcome names the edge. While Redis does not
+     * answer since the program began, messages have no edge, and a key waits for the answer. */
     const char *edge;
     /* Any bytes. The id is derived from them and the inputs: the same inputs, processed again, give
      * the message the same id. Each child needs another key. data NULL: a random id. */

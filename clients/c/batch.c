@@ -27,6 +27,7 @@ int acker_say(acker_error *error, const char *code, const char *words, ...) {
     if (error) {
         va_list args;
         snprintf(error->code, sizeof error->code, "%s", code);
+        error->may_pass = 0;
         va_start(args, words);
         vsnprintf(error->words, sizeof error->words, words, args);
         va_end(args);

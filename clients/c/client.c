@@ -14,6 +14,7 @@
 #define FOREVER (INT64_C(3153600000) * 1000 * MS) /* a hundred years */
 enum { SLOTS = 16384, MAX_HOPS = 8, MAX_LANES = 64 };
 static const int64_t FIRST_PAUSE = 50 * MS, LONGEST_PAUSE = 500 * MS, PATIENCE = 10000 * MS;
+static const int64_t IDS_RETRY = 2000 * MS; /* until the next attempt to read edges and salt */
 
 /* One server. Replies come in the order of the calls; the queue holds the calls without a reply. */
 typedef struct node {
@@ -53,6 +54,7 @@ struct acker_client {
     int64_t fence;
     bool reshard;
     id_maker ids;
+    int64_t ids_due; /* of the next attempt to read edges and salt, after a first one; else 0 */
 
     lane lanes[MAX_LANES];
     uint64_t turns;
@@ -74,6 +76,11 @@ static int64_t now_ns(void) {
 
 static bool is(const acker_error *error, const char *code) {
     return strcmp(error->code, code) == 0;
+}
+
+static int pass_on(acker_error *error, const acker_error *said) {
+    if (error) *error = *said;
+    return -1;
 }
 
 /* --- Connections --- */
@@ -169,6 +176,7 @@ static int greet(node *one, int argc, const char **argv, acker_error *error) {
     if (!good) {
         acker_say(error, passes ? "UNAVAILABLE" : "REDIS", "Redis at %.80s refused %s: %.120s",
                   one->address, argv[0], reply->str);
+        if (error) error->may_pass = !strncmp(reply->str, "WRONGPASS", 9);
     }
     freeReplyObject(reply);
     return good ? 0 : -1;
@@ -245,9 +253,10 @@ static bool has_code(const char *words, const char *const *codes, size_t count) 
 }
 
 /* Connect again after the reply of a master that was replaced, or may be soon: the address may lead
- * to another master by now, and only a new connection detects that. */
+ * to another master by now, and only a new connection detects that. Only a new one authenticates. */
 static void leave_demoted(node *one, const redisReply *reply) {
-    static const char *const codes[] = {"READONLY", "MASTERDOWN", "NOREPLICAS", "LOADING"};
+    static const char *const codes[] = {"READONLY", "MASTERDOWN", "NOREPLICAS", "LOADING",
+                                        "UNBLOCKED", "REDIRECT", "NOAUTH", "WRONGPASS"};
     if (has_code(words_of(reply), codes, sizeof codes / sizeof *codes)) hang_up(one);
 }
 
@@ -397,11 +406,15 @@ static const char *advice(const char *code) {
 
 /* Set the error for an error reply. */
 static int translate(const redisReply *reply, acker_error *error) {
-    /* Transient states: start-up, failover, a migrating slot, a long script. */
-    static const char *const passing[] = {"LOADING",    "TRYAGAIN", "CLUSTERDOWN",
-                                          "MASTERDOWN", "READONLY", "BUSY",
-                                          "NOREPLICAS", "MOVED",    "ASK"};
+    /* Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
+    static const char *const passing[] = {"LOADING",    "TRYAGAIN",  "CLUSTERDOWN", "MASTERDOWN",
+                                          "READONLY",   "BUSY",      "NOREPLICAS",  "UNBLOCKED",
+                                          "REDIRECT",   "MISCONF",   "MOVED",       "ASK"};
+    /* Refusals that may pass: a password or a right changes. */
+    static const char *const patient[] = {"NOAUTH", "WRONGPASS", "NOPERM"};
     const char *words = words_of(reply);
+    /* Commands of the script before one that lacks a right may have run. */
+    bool in_script = strstr(words, "The user executing the script can't ") != NULL;
     if (!strncmp(words, "ACKER ", 6)) {
         size_t size = strcspn(words + 6, " ");
         char code[16];
@@ -409,15 +422,20 @@ static int translate(const redisReply *reply, acker_error *error) {
         return acker_say(error, code, "%s%s", words + 6 + size + (words[6 + size] != 0),
                          advice(code));
     }
-    if (has_code(words, passing, sizeof passing / sizeof *passing)) {
+    if (has_code(words, passing, sizeof passing / sizeof *passing) ||
+        !strncmp(words, "ERR max number of clients reached", 33)) {
         return acker_say(error, "UNAVAILABLE", "Redis cannot run the call now: %.200s", words);
     }
     if (!strncmp(words, "OOM", 3)) {
-        return acker_say(error, "REDIS",
-                         "Redis is at maxmemory and refused the call; nothing was changed. Raise "
-                         "maxmemory, lower high_water, or let the sources take their outcomes");
+        acker_say(error, "REDIS",
+                  "Redis is at maxmemory and refused the call; nothing was changed. Raise "
+                  "maxmemory, lower high_water, or let the sources take their outcomes");
+        if (error) error->may_pass = 2;
+        return -1;
     }
-    return acker_say(error, "REDIS", "Redis refused the call: %.200s", words);
+    acker_say(error, "REDIS", "Redis refused the call: %.200s", words);
+    if (error) error->may_pass = has_code(words, patient, 3) && !in_script;
+    return -1;
 }
 
 static redisReply *checked(redisReply *reply, acker_error *error) {
@@ -547,9 +565,7 @@ static int configuration(acker_client *client, bool known, int64_t end, acker_er
     acker_error said;
     if (known && client->known) return 0;
     for (int64_t pause = FIRST_PAUSE; read_config(client, &said); rest(&pause, end)) {
-        if (!is(&said, "UNAVAILABLE") || now_ns() + pause > end) {
-            return acker_say(error, said.code, "%s", said.words);
-        }
+        if (!is(&said, "UNAVAILABLE") || now_ns() + pause > end) return pass_on(error, &said);
     }
     return 0;
 }
@@ -570,6 +586,29 @@ int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *b
 
 id_maker *acker_ids(acker_client *client, acker_error *error) {
     return configuration(client, true, deadline(client), error) ? NULL : &client->ids;
+}
+
+id_maker *acker_maker(acker_client *client, bool derived, acker_error *error) {
+    int64_t begun = now_ns();
+    acker_error said;
+    check_fork(client);
+    if (client->known || derived) return acker_ids(client, error);
+    bool was_read = *client->ids.salt;
+    if (!was_read && begun < client->ids_due) return &client->ids;
+    if (!read_config(client, &said) || was_read) return &client->ids;
+    if (!is(&said, "UNAVAILABLE")) {
+        pass_on(error, &said);
+        return NULL;
+    }
+    if (!client->ids_due) {
+        fprintf(stderr,
+                "acker: %s: messages that are emitted now carry no edge, because edges and salt could "
+                "not be read; a verdict cannot tell on which edge one is lost: %s\n",
+                client->namespace_, said.words);
+    }
+    int64_t now = now_ns(), wait = 10 * (now - begun);
+    client->ids_due = now + (wait > IDS_RETRY ? wait : IDS_RETRY);
+    return &client->ids;
 }
 
 /* --- Delivery of batches --- */
@@ -705,9 +744,18 @@ static int late(acker_error *error) {
                      "expired; let its trees expire");
 }
 
+/* Return whether each row begins a tree. Such rows do not wait for memory: their retries would hold
+ * up rows that free some. */
+static bool only_tracks(const part *one) {
+    bool only = !one->in_blocks;
+    for (size_t i = 0; only && i < one->sizes[HEAD]; i++) only = one->argv[HEAD][i] & TRACK;
+    return only;
+}
+
 /* Return whether the error means that nothing was changed. */
 static bool surely_not(const acker_error *error) {
     static const char *codes[] = {"ARGS", "SHARD", "NAMESPACE", "SCHEMA", "FENCE", "BACKLOG"};
+    if (error->may_pass) return true;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (is(error, codes[i])) return true;
     }
@@ -731,7 +779,8 @@ static int deliver_part(acker_client *client, sent *its, part *one, int64_t end,
             one->doubt = one->before;
             if (!one->doubt) one->first = 0;
         }
-        bool away = is(error, "UNAVAILABLE");
+        bool away = is(error, "UNAVAILABLE") ||
+                    (error->may_pass && !(error->may_pass == 2 && only_tracks(one)));
         if (!away && !is(error, "BACKLOG")) return -1;
         int64_t limit = end >= 0 ? end : begun + its->fence;
         bool is_late = one->doubt && (end < 0 || one->first + its->fence < limit);
@@ -744,8 +793,8 @@ static int deliver_part(acker_client *client, sent *its, part *one, int64_t end,
             acker_error said;
             if (!read_config(client, &said)) {
                 if (client->fence < its->fence) its->fence = client->fence;
-            } else if (!is(&said, "UNAVAILABLE")) {
-                return acker_say(error, said.code, "%s", said.words);
+            } else if (!is(&said, "UNAVAILABLE") && !said.may_pass) {
+                return pass_on(error, &said);
             }
         }
     }
@@ -859,7 +908,7 @@ static int land(acker_client *client, lane *its, acker_batch *batch, acker_error
         seal(client, batch, its->name, &its->seq, NULL);
         launch(client, batch->sent);
     }
-    return acker_say(error, said.code, "%s", said.words);
+    return pass_on(error, &said);
 }
 
 /* After a batch, keep the lane, unless the batch may be sent again under it. */
@@ -958,7 +1007,7 @@ int acker_send(acker_client *client, acker_batch *batch, acker_error *error) {
         give_up(client, batch, &said);
         leave(its, batch);
         acker_batch_free(batch);
-        return acker_say(error, said.code, "%s", said.words);
+        return pass_on(error, &said);
     }
     its->batch = batch;
     its->turn = ++client->turns;
@@ -990,22 +1039,40 @@ int64_t acker_poll(acker_client *client) {
     return next ? (next - now + MS - 1) / MS : -1;
 }
 
-/* Accept whole rows that were checked. */
+/* Return the shard of an anchor. While their number is unknown, rows go into one batch, which is
+ * divided among the shards when it is sent. */
+static unsigned shard_of(const acker_client *client, uint64_t anchor) {
+    return client->shards > 1 ? acker_shard_of(anchor, client->shards) : 0;
+}
+
+static bool has_rows(const acker_client *client) {
+    bool found = client->due;
+    for (unsigned i = 0; i < client->options.lanes; i++) found |= client->lanes[i].batch != NULL;
+    return found;
+}
+
+/* Accept whole rows that were checked. The first rows ask Redis for the number of shards; a refusal
+ * is their error, and if Redis does not answer, they wait. */
 int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t flags,
               acker_text why, acker_error *error) {
     acker_poll(client);
     if (!count) return 0;
-    if (configuration(client, true, deadline(client), error)) return -1;
-    if (client->open_count < client->shards) {
-        client->open = acker_more(client->open, client->shards * sizeof *client->open);
-        while (client->open_count < client->shards) client->open[client->open_count++].batch = NULL;
+    acker_error said;
+    if (!client->known && !has_rows(client) && read_config(client, &said) &&
+        !is(&said, "UNAVAILABLE")) {
+        return pass_on(error, &said);
+    }
+    unsigned shards = client->shards ? client->shards : 1;
+    if (client->open_count < shards) {
+        client->open = acker_more(client->open, shards * sizeof *client->open);
+        while (client->open_count < shards) client->open[client->open_count++].batch = NULL;
     }
     for (size_t i = 0; i < count; i++) {
-        unsigned shard = acker_shard_of(rows[i].anchor, client->shards);
+        unsigned shard = shard_of(client, rows[i].anchor);
         open_batch *its = &client->open[shard];
         if (its->batch && acker_batch_full(its->batch)) send_open(client, shard);
         /* send_open may have read a configuration with another number of shards. */
-        shard = acker_shard_of(rows[i].anchor, client->shards);
+        shard = shard_of(client, rows[i].anchor);
         if (shard >= client->open_count) shard = 0;
         its = &client->open[shard];
         if (!its->batch) {
@@ -1048,7 +1115,7 @@ int acker_flush(acker_client *client, acker_error *error) {
     client->due = 0;
     for (unsigned i = 0; i < client->options.lanes; i++) settle(client, &client->lanes[i]);
     if (!*client->failed.code) return 0;
-    acker_say(error, client->failed.code, "%s", client->failed.words);
+    pass_on(error, &client->failed);
     memset(&client->failed, 0, sizeof client->failed);
     return -1;
 }

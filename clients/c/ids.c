@@ -80,7 +80,7 @@ static void warn(id_maker *its, const char *edge) {
 }
 
 uint64_t acker_code(id_maker *its, const char *edge) {
-    if (!edge || !*edge) return 0;
+    if (!edge || !*edge || !*its->salt) return 0;
     for (unsigned k = 0; k < its->edges.count; k++) {
         if (!strcmp(its->edges.names[k], edge)) return UINT64_C(1) << (EDGE_BIT + k);
     }
@@ -89,7 +89,8 @@ uint64_t acker_code(id_maker *its, const char *edge) {
 }
 
 int acker_draw(const id_maker *its, uint64_t *ids, size_t count, acker_error *error) {
-    return draw(ids, count, its->edges.count ? (UINT64_C(1) << EDGE_BIT) - 1 : TUPLE_MAX, error);
+    bool low = its->edges.count || !*its->salt;
+    return draw(ids, count, low ? (UINT64_C(1) << EDGE_BIT) - 1 : TUPLE_MAX, error);
 }
 
 /* --- Derived ids --- */

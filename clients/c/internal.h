@@ -97,7 +97,7 @@ typedef struct edge_list {
 /* What the ids of a namespace depend on. */
 typedef struct id_maker {
     edge_list edges;
-    char salt[33];   /* a secret: never show or log it; "" if it is unknown */
+    char salt[33];   /* a secret: never show or log it; "" if it is unknown: ids have no code then */
     char **unlisted; /* edges that were warned of */
     size_t unlisted_count;
 } id_maker;
@@ -164,6 +164,10 @@ int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *b
                  acker_error *error);
 /* Return the maker of the namespace's ids, from the cached configuration. */
 id_maker *acker_ids(acker_client *client, acker_error *error);
+/* Return what makes the ids of a message's children. If the configuration is not known, it is read
+ * once, and while Redis does not answer, ids are made that are right in any namespace. Derived ids
+ * wait for the salt. */
+id_maker *acker_maker(acker_client *client, bool derived, acker_error *error);
 void acker_prefix(const acker_client *client, unsigned shard, char *prefix);
 enum { APPLY, APPLY_BLOCKS, SHOW, STATUS, TAKE };
 

@@ -340,7 +340,9 @@ char *acker_emit_child(acker_processing *its, const size_t *places, size_t count
                   "this key was already used for another message; give each its own");
         return NULL;
     }
-    id_maker *maker = acker_ids(its->client, error);
+    bool anchored = false;
+    for (size_t i = 0; i < its->count; i++) anchored |= its->inputs[i].count > 0;
+    id_maker *maker = acker_maker(its->client, child->key.data && anchored, error);
     if (!maker) return NULL;
     const input **inputs = acker_alloc(count * sizeof *inputs);
     acker_id *ids = NULL;

@@ -341,6 +341,16 @@ type part struct {
 	reply *Applied  // nil until the call is answered
 }
 
+// onlyTracks reports whether each row begins a tree. Such rows do not wait for memory: their retries
+// would hold up rows that free some.
+func (p *part) onlyTracks() bool {
+	flags, loose := p.argv[0].([]byte)
+	for _, flag := range flags {
+		loose = loose && flag&flagTrack != 0
+	}
+	return p.script == "apply" && loose
+}
+
 func newPart(script string, shard int, argv []interface{}, ids []uint64) *part {
 	hash := sha256.New()
 	var head [12]byte

@@ -10,6 +10,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"log"
 	mathrand "math/rand"
 	"strconv"
 	"strings"
@@ -46,6 +47,7 @@ const NoRetry time.Duration = -1
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = 500 * time.Millisecond
+	idsRetry     = 2 * time.Second // until the next attempt to read edges and salt
 )
 
 // Options are the settings of a Client; the zero value is a valid default.
@@ -77,6 +79,8 @@ type Client struct {
 
 	mu       sync.Mutex
 	config   *config
+	ids      *idMaker  // the last that was read; nil until the edges and the salt are known
+	idsDue   time.Time // when to try again to read them, after a first attempt
 	gather   gatherer
 	unlisted *unlisted
 }
@@ -327,14 +331,14 @@ func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.
 			part.reply = &reply
 			return nil
 		}
-		code := Code(err)
-		if surelyNot[code] {
+		code, passes := Code(err), mayPass(err) && !(isFull(err) && part.onlyTracks())
+		if surelyNot[code] || mayPass(err) {
 			part.doubt = before
 			if !before {
 				part.first = time.Time{}
 			}
 		}
-		if code != CodeUnavailable && code != CodeBacklog {
+		if code != CodeUnavailable && code != CodeBacklog && !passes {
 			return err
 		}
 		limit, given := end, err
@@ -350,12 +354,12 @@ func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.
 		if waited := sleep(ctx, &pause, limit); waited != nil {
 			return waited
 		}
-		if code == CodeUnavailable {
+		if code != CodeBacklog {
 			// Read for how long the fence holds now. If Redis does not answer this, retry the call anyway.
 			config, failed := c.read()
 			if failed == nil && config.fence < holds {
 				holds = config.fence
-			} else if failed != nil && Code(failed) != CodeUnavailable {
+			} else if failed != nil && Code(failed) != CodeUnavailable && !mayPass(failed) {
 				return failed
 			}
 		}
@@ -575,7 +579,52 @@ func (c *Client) read() (*config, error) {
 		found.fence = time.Duration(buckets-1) * held
 	}
 	c.mu.Lock()
-	c.config = found
+	c.config, c.ids = found, ids
 	c.mu.Unlock()
 	return found, nil
+}
+
+// maker returns what makes ids. If the configuration is not known, it is read once, and while Redis
+// does not answer, ids are made that are right in any namespace. With a salt it is read until the
+// deadline.
+func (c *Client) maker(salt bool) (*idMaker, error) {
+	c.mu.Lock()
+	config, ids, due := c.config, c.ids, c.idsDue
+	c.mu.Unlock()
+	begun := time.Now()
+	if config != nil || ids == nil && !salt && begun.Before(due) {
+		if config == nil {
+			return &idMaker{}, nil
+		}
+		return config.ids, nil
+	}
+	if salt {
+		config, err := c.configuration(context.Background(), c.deadline(), true)
+		if err != nil {
+			return nil, err
+		}
+		return config.ids, nil
+	}
+	config, err := c.read()
+	if err == nil {
+		return config.ids, nil
+	}
+	if ids != nil {
+		return ids, nil
+	}
+	if Code(err) != CodeUnavailable {
+		return nil, err
+	}
+	if due.IsZero() {
+		log.Printf("acker: %s: messages that are emitted now carry no edge, because edges and salt could "+
+			"not be read; a verdict cannot tell on which edge one is lost: %v", c.namespace, err)
+	}
+	wait := 10 * time.Since(begun)
+	if wait < idsRetry {
+		wait = idsRetry
+	}
+	c.mu.Lock()
+	c.idsDue = time.Now().Add(wait)
+	c.mu.Unlock()
+	return &idMaker{}, nil
 }

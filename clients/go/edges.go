@@ -60,7 +60,7 @@ func (c *Client) NewIDs(ctx context.Context, count int, edge Edge) ([]uint64, er
 // idMaker makes the tuple ids of a namespace as its edges and its salt ask for.
 type idMaker struct {
 	edges    []string
-	salt     *string // a secret; package fmt prints only the address of a pointer inside a struct
+	salt     *string // a secret; package fmt prints only the address of a pointer inside a struct. nil: unknown
 	unlisted *unlisted
 }
 
@@ -72,7 +72,7 @@ type unlisted struct {
 
 // low returns the mask of the bits of an id that are random or derived.
 func (m *idMaker) low() uint64 {
-	if len(m.edges) > 0 {
+	if len(m.edges) > 0 || m.salt == nil {
 		return 1<<edgeBit - 1
 	}
 	return tupleMax
@@ -80,7 +80,7 @@ func (m *idMaker) low() uint64 {
 
 // code returns the bit of an edge in the ids of its messages; 0 for "" and for an unlisted edge.
 func (m *idMaker) code(edge Edge) uint64 {
-	if edge == "" {
+	if edge == "" || m.salt == nil {
 		return 0
 	}
 	for k, name := range m.edges {

@@ -41,6 +41,9 @@ type Error struct {
 	Code  string
 	Words string
 	Cause error
+	// MayPass says, with CodeRedis, that Redis refused the call for a cause that may pass, such as a full
+	// memory or a password that is being changed, and that nothing was changed.
+	MayPass bool
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Words }
@@ -72,12 +75,20 @@ var advice = map[string]string{
 	"CONFLICT":  "; something has used this lane with other content",
 }
 
-// passing matches transient states: start-up, failover, a migrating slot, a long script.
-var passing = regexp.MustCompile(
-	`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b`)
+// passing matches transient states: start-up, failover, a migrating slot, a long script, a full disk.
+var passing = regexp.MustCompile(`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|` +
+	`UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|ERR max number of clients reached)\b`)
 
-// demoted matches replies of a master that was replaced, or may be soon.
-var demoted = regexp.MustCompile(`^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b`)
+// patient matches refusals that may pass: memory is freed, a password or a right changes.
+var patient = regexp.MustCompile(`^(OOM|NOAUTH|WRONGPASS|NOPERM)\b`)
+
+// noRightInScript matches the lack of a right to a single command of a script. Commands before it may
+// have run.
+var noRightInScript = regexp.MustCompile(`The user executing the script can't |ACL failure in script: `)
+
+// demoted matches replies of a master that was replaced, or may be soon, and to a connection that could not
+// authenticate.
+var demoted = regexp.MustCompile(`^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b`)
 
 // isDemoted reports whether a server replied as a demoted master does.
 func isDemoted(err error) bool {
@@ -108,9 +119,24 @@ func translate(err error) error {
 	if passing.MatchString(words) {
 		return &Error{Code: CodeUnavailable, Words: "Redis cannot run the call now: " + words, Cause: err}
 	}
-	if strings.HasPrefix(words, "OOM") {
-		return &Error{Code: CodeRedis, Cause: err, Words: "Redis is at maxmemory and refused the call; " +
-			"nothing was changed. Raise maxmemory, lower high_water, or let the sources take their outcomes"}
+	if isFull(err) {
+		return &Error{Code: CodeRedis, Cause: err, MayPass: true, Words: "Redis is at maxmemory and refused " +
+			"the call; nothing was changed. Raise maxmemory, lower high_water, or let the sources take " +
+			"their outcomes"}
 	}
-	return &Error{Code: CodeRedis, Words: "Redis refused the call: " + words, Cause: err}
+	passes := patient.MatchString(words) && !noRightInScript.MatchString(words)
+	return &Error{Code: CodeRedis, Words: "Redis refused the call: " + words, Cause: err, MayPass: passes}
+}
+
+// isFull reports whether Redis refused a call because it is at maxmemory.
+func isFull(err error) bool {
+	var replied redis.Error
+	return errors.As(err, &replied) &&
+		strings.HasPrefix(inScript.ReplaceAllString(string(replied), "$1"), "OOM ")
+}
+
+// mayPass reports whether Redis refused a call for a cause that may pass.
+func mayPass(err error) bool {
+	var ours *Error
+	return errors.As(err, &ours) && ours.MayPass
 }

@@ -81,9 +81,31 @@ func (g *gatherer) seal(its *gathered) {
 	}
 }
 
+// shards returns the number of shards. Until it is known, rows go into one batch, which is divided
+// among the shards when it is sent. The first rows ask Redis for it; a refusal is their error.
+func (c *Client) shards() (int, error) {
+	c.mu.Lock()
+	config := c.config
+	c.mu.Unlock()
+	c.gather.mu.Lock()
+	before, waits := c.gather.shards, c.gather.waiting > 0
+	c.gather.mu.Unlock()
+	if config == nil && before == 0 && !waits {
+		found, err := c.read()
+		if err != nil && Code(err) != CodeUnavailable {
+			return 0, err
+		}
+		config = found
+	}
+	if config != nil {
+		return config.shards, nil
+	}
+	return before, nil
+}
+
 // add accepts rows that were checked, all of them or none.
 func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error) {
-	config, err := c.known(ctx)
+	shards, err := c.shards()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +127,7 @@ func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error)
 	if g.closed {
 		return nil, &Error{Code: CodeClosed, Words: "this client is closed and takes no more rows"}
 	}
-	g.shards = config.shards
+	g.shards = shards
 	into := make([]*gathered, len(changes))
 	for i := range changes {
 		if into[i], err = c.put(&changes[i]); err != nil {
@@ -118,7 +140,10 @@ func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error)
 
 func (c *Client) put(change *change) (*gathered, error) {
 	g := &c.gather
-	shard := shardOf(change.anchor, g.shards)
+	shard := 0
+	if g.shards > 1 {
+		shard = shardOf(change.anchor, g.shards)
+	}
 	its := g.open[shard]
 	if its != nil && !its.takes(change) {
 		g.seal(its)

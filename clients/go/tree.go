@@ -209,8 +209,9 @@ func (c *Client) Process(messages ...string) (*Processing, error) {
 }
 
 // Emit returns the id, as text, of a new message that all inputs caused. Send one message with it,
-// before Ack. If the configuration of the namespace is not known yet, Emit reads it from Redis, for
-// up to RetryFor, or 10 s.
+// before Ack. The id of a message with a Key needs the configuration of the namespace: if it is not
+// known yet, Emit reads it from Redis, for up to RetryFor, or 10 s. Without a Key, and while Redis does
+// not answer, the message has no edge.
 func (p *Processing) Emit(options ...EmitOption) (string, error) {
 	places := make([]int, len(p.inputs))
 	for i := range places {
@@ -230,7 +231,7 @@ func (p *Processing) EmitFrom(places []int, options ...EmitOption) (string, erro
 	if err != nil {
 		return "", err
 	}
-	config, err := p.client.configuration(context.Background(), p.client.deadline(), true)
+	maker, err := p.client.maker(how.key != nil && len(inputs) > 0)
 	if err != nil {
 		return "", err
 	}
@@ -244,7 +245,7 @@ func (p *Processing) EmitFrom(places []int, options ...EmitOption) (string, erro
 			return "", refused("key %q was already used for another message; give each its own", *how.key)
 		}
 	}
-	ids, err := child(inputs, how.key, config.ids)
+	ids, err := child(inputs, how.key, maker)
 	if err != nil {
 		return "", err
 	}
@@ -256,7 +257,7 @@ func (p *Processing) EmitFrom(places []int, options ...EmitOption) (string, erro
 	}
 	// Each input has an edge id, and one of them carries the code in each tree. The inputs are acked
 	// together, so the row of a tree has all edge ids of the tree: their XOR is the child's id.
-	code, at := config.ids.code(how.edge), 0
+	code, at := maker.code(how.edge), 0
 	for i := range ids {
 		ids[i].tuple |= code
 		for p.rows[at].anchor != ids[i].anchor {

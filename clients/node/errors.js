@@ -34,9 +34,9 @@ const IN_SCRIPT = /^(?:ERR )?Error running script [\s\S]*?: -?(?=[A-Z]+ )/;
 
 const wordsOf = (error) => String(error?.message ?? error).replace(IN_SCRIPT, '');
 
-/** Return whether a demoted master replied, or one that may be replaced soon: connect again. */
+/** Return whether only a new connection can succeed: to another master, or with another password. */
 export function isDemoted(error) {
-  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)\b/.test(wordsOf(error));
+  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/.test(wordsOf(error));
 }
 
 /** Return the AckerError for an error that a Redis client has thrown. */

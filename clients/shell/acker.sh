@@ -37,7 +37,7 @@ _acker_SLOTS=4095 _acker_IN_BLOCK=$((1 << 62))
 # Versions of bash treat an unquoted backslash in a replacement differently.
 _acker_B=\\
 _acker_owner='' _acker_cli='' _acker_in='' _acker_out='' _acker_ns='' _acker_shards=''
-_acker_named=() _acker_salt='' _acker_low=0
+_acker_named=() _acker_salt='' _acker_low=$(((1 << 55) - 1)) _acker_ids_due='' _acker_passes=''
 declare -A _acker_sha=() _acker_source=() _acker_unlisted=() _acker_keys=() _acker_codes=()
 
 # Errors
@@ -134,7 +134,7 @@ _acker_derive_edges() { # KEY ATTEMPT: the edge ids of a child, one for each inp
 _acker_code() { # NAME EDGE: store the bit of an edge: 0 for '', and for a name that the namespace does not list
   local IFS=' ' _k
   printf -v "$1" 0
-  [[ -n $2 ]] || return 0
+  [[ -n $2 && -n $_acker_salt ]] || return 0 # without a salt the edges are not known yet
   for _k in ${_acker_named[@]+"${!_acker_named[@]}"}; do
     [[ ${_acker_named[_k]} == "$2" ]] || continue
     printf -v "$1" %s $((1 << (55 + _k)))
@@ -195,6 +195,7 @@ acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port]
     printf -v _acker_password %b "${who#*:}"
   fi
   _acker_ns=$2 _acker_shards='' _acker_unlisted=()
+  _acker_named=() _acker_salt='' _acker_low=$(((1 << 55) - 1)) _acker_ids_due=''
   if [[ $_acker_owner != "$BASHPID" ]]; then
     _acker_begin
     return
@@ -285,8 +286,8 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
     said=$_acker_reply
     break
   done
-  _acker_reply='' _acker_fault=UNAVAILABLE
-  [[ $said == 'AUTH failed'* ]] && _acker_fault=REDIS
+  _acker_reply='' _acker_fault=UNAVAILABLE _acker_passes=''
+  [[ $said == 'AUTH failed'* ]] && _acker_fault=REDIS _acker_passes=refused
   # Hang up: a late reply would be taken for the reply to the next command.
   _acker_hang_up
   _acker_nodes=("${_acker_nodes[@]:1}" "${_acker_nodes[0]}")
@@ -298,22 +299,33 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
 _acker_replied() { # WORDS: set the code and the message for an error reply
   local pattern='^(ERR )?Error running script .*: -?(ACKER|[A-Z]+ .*)$' words=$1
   [[ $words =~ $pattern ]] && words=${BASH_REMATCH[2]}
+  _acker_passes=''
   case $words in
     'ACKER '*)
       words=${words#ACKER }
       _acker_fault=${words%% *} _acker_said=${words#* }
       ;;
-    LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK*)
+    LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK* | \
+      UNBLOCKED* | REDIRECT* | MISCONF* | 'ERR max number of clients reached'*)
       _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words; is it running and reachable?"
       # The address may lead to another master now; only a new connection reaches it.
-      [[ $words == @(READONLY|MASTERDOWN|NOREPLICAS|LOADING)* ]] && _acker_hang_up
+      [[ $words == @(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)* ]] && _acker_hang_up
       ;;
     NOSCRIPT*) _acker_fault=NOSCRIPT _acker_said=$words ;;
     OOM*)
-      _acker_fault=REDIS _acker_said='Redis is at maxmemory and refused the call; nothing was changed. '
+      _acker_passes=full _acker_fault=REDIS
+      _acker_said='Redis is at maxmemory and refused the call; nothing was changed. '
       _acker_said+='Raise maxmemory, lower high_water, or let the sources take their outcomes'
       ;;
-    *) _acker_fault=REDIS _acker_said="Redis refused the call: $words" ;;
+    *)
+      _acker_fault=REDIS _acker_said="Redis refused the call: $words"
+      # A password or a right that is missing for a while; but not inside a script, whose first commands may
+      # have run.
+      if [[ $words == @(NOAUTH|WRONGPASS|NOPERM)* && $words != *"The user executing the script can't "* ]]; then
+        _acker_passes=refused
+      fi
+      [[ $words == @(NOAUTH|WRONGPASS)* ]] && _acker_hang_up # only a new connection authenticates
+      ;;
   esac
   return 1
 }
@@ -397,6 +409,22 @@ _acker_is_shards='^(1|2|4|8|16|32|64|128|256|512|1024)$'
 
 _acker_configured() { # read the configuration if it is unknown
   [[ -n $_acker_shards ]] || _acker_patiently _acker_config || _acker_fail_now
+}
+
+_acker_known_ids() { # read the configuration once, if it is unknown
+  # While Redis does not answer, ids have no code of an edge, which is right in any namespace.
+  local begun now
+  [[ -z $_acker_shards ]] || return 0
+  _acker_now begun
+  [[ -n $_acker_salt ]] || ((begun >= ${_acker_ids_due:-0})) || return 0
+  _acker_config && return
+  [[ -z $_acker_salt ]] || return 0
+  [[ $_acker_fault == UNAVAILABLE ]] || { _acker_fail_now; return; }
+  [[ -n $ACKER_QUIET || -n $_acker_ids_due ]] || printf 'acker: %s: messages that are emitted now carry no edge, %s: %s\n' \
+    "$_acker_ns" 'because edges and salt could not be read; a verdict cannot tell on which edge one is lost' \
+    "$_acker_said" >&2
+  _acker_now now
+  _acker_ids_due=$((now + (now - begun > 200 ? 10 * (now - begun) : 2000)))
 }
 
 _acker_config() { _acker_untraced _acker_read_config; }
@@ -790,17 +818,27 @@ _acker_apply_part() { # I: retry call I until it is answered, or a retry is not 
     # redis-cli may retry the command automatically while this shell waits for the reply.
     _acker_shorter $((horizon - now + begun))
     _acker_send_part "$i" "$_acker_lane" "$seq" "${digest:0:16}" && return
-    [[ $_acker_fault =~ ^(UNAVAILABLE|BACKLOG)$ ]] || return
+    [[ $_acker_fault =~ ^(UNAVAILABLE|BACKLOG)$ ]] || _acker_may_wait || return
     _acker_now now
     ((now - begun + pause < horizon)) && _acker_in_time $((now - begun)) "$pause" || return
     _acker_pause "$pause"
     pause=$((pause < 500 ? 2 * pause : 500))
-    if [[ $_acker_fault == UNAVAILABLE ]]; then
+    if [[ $_acker_fault != BACKLOG ]]; then
       # The current configuration limits how long the fence holds.
-      _acker_patiently _acker_config || return
+      _acker_patiently _acker_config || [[ -n $_acker_passes ]] || return
       ((horizon <= (_acker_buckets - 1) * _acker_tick)) || horizon=$(((_acker_buckets - 1) * _acker_tick))
     fi
   done
+}
+
+_acker_may_wait() { # whether Redis refused the batch for a cause that may pass
+  local anchor
+  [[ $_acker_passes == full ]] || { [[ -n $_acker_passes ]]; return; }
+  # Trees to be tracked do not wait for memory: they would hold up rows that free some.
+  for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
+    ((_acker_flags[$anchor] & 1)) || return 0
+  done
+  return 1
 }
 
 _acker_send_part() { # I LANE SEQ DIGEST: send call I once; add its reply to the results
@@ -1267,8 +1305,9 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
     _acker_error REFUSED "key $key was used before; give each message that this one causes another key"
     return
   fi
-  _acker_configured && _acker_code code "$edge" || return
   _acker_anchored ${places[@]+"${places[@]}"}
+  if ((${#key[@]} && ${#places[@]})); then _acker_configured; else _acker_known_ids; fi || return
+  _acker_code code "$edge" || return
   while :; do
     if ((${#key[@]})); then
       _acker_untraced _acker_derive_edges "$key" "$attempt" || { _acker_no_hash; return; }

@@ -17,8 +17,18 @@ if (PHP_INT_SIZE < 8) {
  */
 final class AckerException extends \RuntimeException
 {
-    public function __construct(public readonly string $error, string $words, ?\Throwable $cause = null)
-    {
+    /**
+     * $mayPass is whether Redis refused the call for a cause that may pass, such as a full memory or a password
+     * that is being changed. $error is REDIS then, and nothing was changed: the same batch may be applied again.
+     * $isFull is whether the cause is its memory.
+     */
+    public function __construct(
+        public readonly string $error,
+        string $words,
+        ?\Throwable $cause = null,
+        public readonly bool $mayPass = false,
+        public readonly bool $isFull = false,
+    ) {
         parent::__construct($words, 0, $cause);
     }
 
@@ -418,6 +428,17 @@ final class Batch
         return !$this->rows && !$this->blocks;
     }
 
+    /** Return whether each row begins a tree. */
+    public function onlyTracks(): bool
+    {
+        foreach ($this->rows as $row) {
+            if (!($row->flags & self::TRACK)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /** Return whether another row might not fit. */
     public function isFull(): bool
     {
@@ -725,7 +746,7 @@ final class Message
     {
         $this->checkOpen();
         $inputs = $this->anchored($places ?? array_keys($this->inputs));
-        $ids = $this->client->ids();
+        $ids = $this->client->maker($key !== null && $inputs);
         $code = $ids->code($edge);
         [$edges, $child] = $ids->child($inputs, $key);
         $this->checkOpen(); // a handler of signals or warnings may have closed it

@@ -87,8 +87,15 @@ final class Client
     private const LONGEST_PAUSE = 0.5;
     /** Pattern of an error reply of Redis, as opposed to an error text of phpredis. */
     private const REPLY = '/^-?([A-Z][A-Z0-9]+ .*)/s';
-    /** Transient states: start-up, failover, a migrating slot, a long script. */
-    private const PASSING = '/^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/';
+    /** Seconds until the next attempt to read edges and salt. */
+    private const IDS_RETRY = 2.0;
+    /** Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
+    private const PASSING = '/^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT'
+        . '|MISCONF|MOVED|ASK|ERR max number of clients reached)\b/';
+    /** Refusals that may pass: memory is freed, a password or a right changes. */
+    private const PATIENT = '/^(OOM|NOAUTH|WRONGPASS|NOPERM)\b/';
+    /** The lack of a right to a single command of a script: commands before it may have run. */
+    private const NO_RIGHT_IN_SCRIPT = "/The user executing the script can't |ACL failure in script: /";
     /** Prefix of Redis 6.2 before the error of a command inside a script. */
     private const IN_SCRIPT = '/^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s';
     private const ADVICE = [
@@ -107,6 +114,10 @@ final class Client
     private array $queue = [];
     private float $since = 0.0;
     private ?Config $config = null;
+    /** The last maker of ids that was read. */
+    private ?IdMaker $lastIds = null;
+    /** When to try again to read edges and salt, after a first attempt; else 0. */
+    private float $idsDue = 0.0;
     /** @var \ArrayObject<string, true> edges that were logged */
     private \ArrayObject $unlisted;
     private bool $reshard = false;
@@ -140,6 +151,42 @@ final class Client
     {
         $this->checkProcess();
         return $this->known(self::now() + $this->retryFor)->ids;
+    }
+
+    /**
+     * Return what makes the ids of a message's children. If the configuration is not known, it is read once, and
+     * while Redis does not answer, ids are made that are right in any namespace. Derived ids wait for the salt.
+     *
+     * @internal
+     */
+    public function maker(bool $salt): IdMaker
+    {
+        $this->checkProcess();
+        if ($this->config || $salt) {
+            return $this->ids();
+        }
+        $begun = self::now();
+        $unknown = new IdMaker([], '', $this->unlisted);
+        if (!$this->lastIds && $begun < $this->idsDue) {
+            return $unknown;
+        }
+        try {
+            return $this->config()->ids;
+        } catch (AckerException $error) {
+            if ($this->lastIds) {
+                return $this->lastIds;
+            }
+            if ($error->error !== 'UNAVAILABLE') {
+                throw $error;
+            }
+            if ($this->idsDue === 0.0) {
+                trigger_error("acker-redis: {$this->namespace}: messages that are emitted now carry no edge, because edges "
+                    . 'and salt could not be read; a verdict cannot tell on which edge one is lost: '
+                    . $error->getMessage(), E_USER_WARNING);
+            }
+            $this->idsDue = self::now() + max(self::IDS_RETRY, 10 * (self::now() - $begun));
+            return $unknown;
+        }
     }
 
     // Sources
@@ -431,12 +478,21 @@ final class Client
                 } elseif (in_array($error->error, ['LANE', 'CONFLICT'], true)) {
                     $this->newLane(); // the old lane is not used again
                     throw $error;
-                } elseif (!in_array($error->error, ['UNAVAILABLE', 'BACKLOG'], true)) {
+                } elseif (!in_array($error->error, ['UNAVAILABLE', 'BACKLOG'], true) && !self::passes($error, $batch)) {
                     throw $error;
                 }
                 self::waitForRetry($pause, $error, $deadline);
             }
         }
+    }
+
+    /**
+     * Return whether Redis refused a batch for a cause that may pass. A password that was never right does not.
+     * Trees to be tracked do not wait for memory: they would hold up rows that free some.
+     */
+    private static function passes(AckerException $error, Batch $batch): bool
+    {
+        return $error->mayPass && $batch->sent && !($error->isFull && $batch->onlyTracks());
     }
 
     /**
@@ -509,8 +565,9 @@ final class Client
         try {
             $reply = $this->run($part->script, $part->shard, [$sent->lane, $sent->fence($number), ...$part->argv]);
         } catch (AckerException $error) {
-            if (!$again && $error->error !== 'UNAVAILABLE') {
-                unset($sent->doubt[$number]); // it was certainly refused
+            $certain = $error->error === 'REDIS' ? $error->mayPass : $error->error !== 'UNAVAILABLE';
+            if ($certain && !$again) {
+                unset($sent->doubt[$number]);
             }
             throw $error;
         }
@@ -552,6 +609,7 @@ final class Client
         $this->reshard = ($meta['reshard'] ?? '') !== '';
         $edges = ($meta['edges'] ?? '') === '' ? [] : explode(',', $meta['edges']);
         $ids = new IdMaker($edges, $meta['salt'], $this->unlisted);
+        $this->lastIds = $ids;
         return $this->config = new Config($shards, ($meta['buckets'] - 1) * (float) $meta['tick_ms'], $ids);
     }
 
@@ -663,16 +721,20 @@ final class Client
             return new AckerException($match[1], $match[2] . (self::ADVICE[$match[1]] ?? ''));
         }
         if (preg_match(self::PASSING, $words)) {
-            if (preg_match('/^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b/', $words)) {
+            if (preg_match('/^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCKED|REDIRECT)\b/', $words)) {
                 $this->leave();
             }
             return new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?");
         }
-        if (str_starts_with($words, 'OOM')) {
-            return new AckerException('REDIS', 'Redis is at maxmemory and refused the call; nothing was changed. Raise '
-                . 'maxmemory, lower high_water, or let the sources take their outcomes');
+        if (preg_match('/^(NOAUTH|WRONGPASS)\b/', $words)) {
+            $this->leave(); // only a new connection authenticates
         }
-        return new AckerException('REDIS', "Redis refused the call: $words");
+        $full = str_starts_with($words, 'OOM');
+        $passes = preg_match(self::PATIENT, $words) && !preg_match(self::NO_RIGHT_IN_SCRIPT, $words);
+        return new AckerException('REDIS', $full
+            ? 'Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower high_water, or '
+                . 'let the sources take their outcomes'
+            : "Redis refused the call: $words", null, (bool) $passes, $full);
     }
 
     /**

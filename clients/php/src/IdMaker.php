@@ -21,6 +21,9 @@ final class IdMaker
     private readonly int $low;
 
     /**
+     * Without a salt the configuration of the namespace is not known: ids have no code, which is right in any
+     * namespace.
+     *
      * @param list<string> $edges names, in the order of the configuration
      * @param \ArrayObject<string, true> $unlisted the edges that were logged
      */
@@ -30,13 +33,13 @@ final class IdMaker
         private readonly \ArrayObject $unlisted,
     ) {
         $this->salt = static fn (): string => $salt;
-        $this->low = $edges ? (1 << self::EDGE_BIT) - 1 : Ids::TUPLE_MAX;
+        $this->low = $edges || $salt === '' ? (1 << self::EDGE_BIT) - 1 : Ids::TUPLE_MAX;
     }
 
     /** Return the bit of an edge; 0 for '' and for an unlisted edge, which is logged once. */
     public function code(string $edge): int
     {
-        if ($edge === '') {
+        if ($edge === '' || ($this->salt)() === '') {
             return 0;
         }
         $number = array_search($edge, $this->edges, true);

@@ -33,9 +33,16 @@ module AckerRedis
     MAX_ENTRIES = 64
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 0.5
-    # Error codes of transient states: start-up, failover, a migrating slot, a long script.
-    PASSING = /\A(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/.freeze
-    DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.freeze
+    # Seconds until the next attempt to read edges and salt.
+    IDS_RETRY = 2.0
+    # Error codes of transient states: start-up, failover, a migrating slot, a long script, a full disk.
+    PASSING = /\A(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|
+                  ERR\ max\ number\ of\ clients\ reached)\b/x.freeze
+    # Refusals that may pass: memory is freed, a password or a right changes.
+    PATIENT = /\A(OOM|NOAUTH|WRONGPASS|NOPERM)\b/.freeze
+    # The lack of a right to a single command of a script: commands before it may have run.
+    NO_RIGHT_IN_SCRIPT = /The user executing the script can't |ACL failure in script: /.freeze
+    DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)\b/.freeze
     # Prefix of Redis 6.2 before the error of a command inside a script.
     IN_SCRIPT = /\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/m.freeze
     ADVICE = {
@@ -50,7 +57,8 @@ module AckerRedis
       [name, [source, Digest::SHA1.hexdigest(source).freeze].freeze]
     end.freeze
     TLS_ERRORS = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError].freeze : [].freeze
-    private_constant :FIRST_PAUSE, :LONGEST_PAUSE, :PASSING, :IN_SCRIPT, :ADVICE, :SCRIPTS, :TLS_ERRORS
+    private_constant :FIRST_PAUSE, :LONGEST_PAUSE, :IDS_RETRY, :PASSING, :PATIENT, :NO_RIGHT_IN_SCRIPT, :IN_SCRIPT,
+                     :ADVICE, :SCRIPTS, :TLS_ERRORS
 
     # +retry_for+ is for how many seconds a batch is retried that got no reply, or that was refused
     # because too many verdicts wait. +linger+ is for how many seconds rows wait for others; there is no
@@ -69,6 +77,24 @@ module AckerRedis
     # Return the IdMaker of the namespace; the first call reads the configuration.
     def ids
       known(now + @retry_for).ids
+    end
+
+    # Return what makes the ids of a message's children. If the configuration is not known, it is read once, and
+    # while Redis does not answer, ids are made that are right in any namespace. Derived ids wait for the +salt+.
+    def maker(salt)
+      begun = now
+      known = @config&.ids
+      return known || ids if known || salt
+      return IdMaker.new([], nil) if @last_ids.nil? && @ids_due && begun < @ids_due
+
+      @monitor.synchronize do
+        check_process
+        config.ids
+      end
+    rescue Error => e
+      raise if salt || (@last_ids.nil? && e.code != "UNAVAILABLE")
+
+      @last_ids || unknown(begun, e)
     end
 
     # Begin a tree of +emit+ first messages, and wait until that is applied. +edge+ names the edge that they
@@ -226,6 +252,15 @@ module AckerRedis
 
     private
 
+    def unknown(begun, error)
+      unless @ids_due
+        warn "acker-redis: #{@namespace}: messages that are emitted now carry no edge, because edges and salt could " \
+             "not be read; a verdict cannot tell on which edge one is lost: #{error.message}"
+      end
+      @ids_due = now + [IDS_RETRY, 10 * (now - begun)].max
+      IdMaker.new([], nil)
+    end
+
     # Start without rows, under a new lane.
     def start
       @pid = Process.pid
@@ -325,7 +360,10 @@ module AckerRedis
       rescue Error => e
         refused_by = repack(batch, e, refused_by) if %w[SHARD NAMESPACE].include?(e.code)
         new_lane if %w[LANE CONFLICT].include?(e.code) # the old lane is not used again
-        raise unless %w[UNAVAILABLE BACKLOG SHARD NAMESPACE].include?(e.code)
+        # A password that was never right does not pass. Trees to be tracked do not wait for memory: they would
+        # hold up rows that free some.
+        passes = e.may_pass? && batch.sent && !(e.full? && batch.only_tracks?)
+        raise unless passes || %w[UNAVAILABLE BACKLOG SHARD NAMESPACE].include?(e.code)
 
         pause = wait_for_retry(pause, e, deadline)
         retry
@@ -399,7 +437,8 @@ module AckerRedis
       begin
         reply = part.read(run(part.script, part.shard, [sent.lane, sent.fence(number), *part.argv]))
       rescue Error => e
-        sent.doubt.delete(number) unless again || e.code == "UNAVAILABLE" # it was certainly refused
+        certain = e.code == "REDIS" ? e.may_pass? : e.code != "UNAVAILABLE"
+        sent.doubt.delete(number) if certain && !again
         raise
       end
       return reply unless reply[:highest] && reply[:highest] > sent.seq + number
@@ -421,6 +460,7 @@ module AckerRedis
 
       ids = IdMaker.new(meta["edges"].to_s.split(","), meta["salt"], @unlisted)
       fence_ms = (Integer(meta["buckets"]) - 1) * Integer(meta["tick_ms"])
+      @last_ids = ids
       @config = Config.new(shards_of(meta["shards"]), fence_ms, ids).freeze
     rescue TypeError, ArgumentError
       raise tampered
@@ -470,10 +510,13 @@ module AckerRedis
         return Error.new("UNAVAILABLE", "Redis did not answer: #{words}; is it running and reachable?")
       end
       if words.start_with?("OOM")
-        return Error.new("REDIS", "Redis is at maxmemory and refused the call; nothing was changed. Raise " \
-                                  "maxmemory, lower high_water, or let the sources take their outcomes")
+        full = "Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower high_water, " \
+               "or let the sources take their outcomes"
+        return Error.new("REDIS", full, :full)
       end
-      Error.new("REDIS", "Redis refused the call: #{words}")
+      @redis.close if words.match?(/\A(NOAUTH|WRONGPASS)\b/) # only a new connection authenticates
+      passes = :refused if words.match?(PATIENT) && !words.match?(NO_RIGHT_IN_SCRIPT)
+      Error.new("REDIS", "Redis refused the call: #{words}", passes)
     end
 
     def entry(shard, id, fields)

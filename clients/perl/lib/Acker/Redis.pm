@@ -5,6 +5,7 @@ package Acker::Redis;
 
 use strict;
 use warnings;
+use Carp ();
 use Digest::SHA ();
 use File::Basename ();
 use JSON::PP ();
@@ -18,11 +19,17 @@ our $VERSION = '0.1.0';
 
 use constant MAX_ENTRIES => 64;    # entries of a shard that one call reads or takes
 use constant { FIRST_PAUSE => 0.05, LONGEST_PAUSE => 0.5 };
+use constant IDS_RETRY => 2;       # seconds until the next attempt to read edges and salt
 use constant MAX_REDIRECTS => 5;
 
-# Transient states: start-up, failover, a migrating slot, a long script.
-my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/;
-my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b/;
+# Transient states: start-up, failover, a migrating slot, a long script, a full disk.
+my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK
+  |ERR[ ]max[ ]number[ ]of[ ]clients[ ]reached)\b/x;
+# Refusals that may pass: memory is freed, a password or a right changes.
+my $PATIENT = qr/\A(?:OOM|NOAUTH|WRONGPASS|NOPERM)\b/;
+# The lack of a right to a single command of a script: commands before it may have run.
+my $NO_RIGHT_IN_SCRIPT = qr/The user executing the script can't |ACL failure in script: /;
+my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/;
 # Prefix of Redis 6.2 before the error of a command inside a script.
 my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
 # Error texts of Redis.pm when no reply came.
@@ -375,7 +382,10 @@ sub _deliver {
         my $code = $error->code;
         $refused_by = $self->_repack($batch, $error, $refused_by) if $code =~ /\A(?:SHARD|NAMESPACE)\z/;
         $self->_new_lane if $code =~ /\A(?:LANE|CONFLICT)\z/;    # the old lane is not used again
-        die $error if $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/;
+        # A password that was never right does not pass. Trees to be tracked do not wait for memory: they would
+        # hold up rows that free some.
+        my $passes = $error->may_pass && $batch->{sent} && !($error->{full} && $batch->only_tracks);
+        die $error if !$passes && $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/;
         $pause = _pause($pause, $deadline, $error);
     }
 }
@@ -460,7 +470,8 @@ sub _call {
         $reply = $self->_run($part->{script}, $part->{shard}, $sent->{lane}, $fence, @{ $part->{argv} });
     });
     if ($error) {
-        delete $sent->{doubt}{$number} if !$again && $error->code ne 'UNAVAILABLE';    # it was certainly refused
+        my $certain = $error->code eq 'REDIS' ? $error->may_pass : $error->code ne 'UNAVAILABLE';
+        delete $sent->{doubt}{$number} if $certain && !$again;
         die $error;
     }
     return _read_reply($part, $reply) if $reply->[0] != 0 || $reply->[1] <= $seq;
@@ -504,6 +515,26 @@ sub _maker {
     return $self->{config}{maker};
 }
 
+# Return the maker of the ids of a message's children. If the configuration is not known, it is read once, and while
+# Redis does not answer, ids are made that are right in any namespace. Derived ids wait for the salt.
+sub _maker_of {
+    my ($self, $derived) = @_;
+    $self->_check_process;
+    return $self->_maker if $self->{config} || $derived;
+    my ($last, $begun) = ($self->{last_ids}, _now());
+    my $unknown = Acker::Redis::Ids->new([], undef, {});
+    return $unknown if !$last && $begun < ($self->{ids_due} // 0);
+    my $error = _caught(sub { $self->_read_config }) or return $self->{config}{maker};
+    return $last if $last;
+    die $error if $error->code ne 'UNAVAILABLE';
+    Carp::carp("$self->{namespace}: messages that are emitted now carry no edge, because edges and salt could not be "
+          . 'read; a verdict cannot tell on which edge one is lost: ' . $error->message)
+      if !$self->{ids_due};
+    my $wait = 10 * (_now() - $begun);
+    $self->{ids_due} = _now() + ($wait > IDS_RETRY ? $wait : IDS_RETRY);
+    return $unknown;
+}
+
 sub _read_config {
     my ($self) = @_;
     my %meta = @{ $self->_run(status => 0)->[5] };
@@ -513,10 +544,11 @@ sub _read_config {
     $valid &&= ($meta{tick_ms} // '') =~ /\A[1-9][0-9]{0,12}\z/;
     die $self->_tampered if !$valid;
     $self->{reshard} = length($meta{reshard} // '') > 0;
+    $self->{last_ids} = Acker::Redis::Ids->new([ split /,/, $meta{edges} // '' ], $salt, $self->{unlisted});
     return $self->{config} = {
         shards   => 0 + $meta{shards},
         fence_ms => ($meta{buckets} - 1) * $meta{tick_ms},
-        maker    => Acker::Redis::Ids->new([ split /,/, $meta{edges} // '' ], $salt, $self->{unlisted}),
+        maker    => $self->{last_ids},
     };
 }
 
@@ -626,7 +658,11 @@ sub _send {
     my $words = ref $error eq 'Redis::X::Reconnect' ? $$error : $error;
     die $error if ref $words || $words !~ $UNANSWERED;
     $words =~ s/,? +at \S+ line [0-9]+.*\z//s;
-    die Acker::Redis::Error->new(REDIS => "Redis refused the user or password: $words") if $words =~ /authentication/;
+    if ($words =~ /authentication/) {
+        my $refused = Acker::Redis::Error->new(REDIS => "Redis refused the user or password: $words");
+        $refused->{may_pass} = 1;
+        die $refused;
+    }
     my $unanswered = Acker::Redis::Error->new(
         UNAVAILABLE => "Redis did not answer: $words; is it running and reachable?");
     $unanswered->{unsent} = !$connected;
@@ -659,6 +695,8 @@ sub _refused {
     }
     my $error = Acker::Redis::Error->new($code, $message);
     $error->{reply} = $words;
+    $error->{full} = $words =~ /\AOOM/;
+    $error->{may_pass} = $words =~ $PATIENT && $words !~ $NO_RIGHT_IN_SCRIPT;
     return $error;
 }
 
@@ -688,7 +726,8 @@ Acker::Redis - track tuple trees across programs: Apache Storm's acker on Redis
 =head1 DESCRIPTION
 
 Texts are characters, not bytes. Ids are numbers below 2^63, or their decimal digits. A method that fails dies of an
-C<Acker::Redis::Error> with C<code> and C<message>. The code is REFUSED (invalid input, nothing was sent), LANE,
+C<Acker::Redis::Error> with C<code>, C<message> and C<may_pass>: whether Redis refused the call for a cause that may
+pass, such as a full memory, and nothing was changed. The code is REFUSED (invalid input, nothing was sent), LANE,
 UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS, or a code of the scripts. README.md explains when rows are sent, and what
 happens when a reply is lost.
 
@@ -762,7 +801,8 @@ C<emit> returns the id, a text, to send with one message that all inputs caused;
 inputs 0 and 2 caused. Options follow: C<< emit(edge => name, key => text) >>, C<< emit([0], edge => name) >>. C<edge>
 names the edge that the message travels on. A name that the namespace does not list is reported once, by C<warn>. With
 C<key> the id is derived from the key and the inputs; a key that was used before is REFUSED. The first C<emit> of a
-client reads the configuration from Redis. Also: C<ack>, C<fail(why)>, C<touch>, C<is_open>.
+client reads the configuration from Redis. If Redis does not answer, the message has no edge, which is reported once, by
+C<warn>; a C<key> waits for the answer. Also: C<ack>, C<fail(why)>, C<touch>, C<is_open>.
 
 =head1 METHODS OF Acker::Redis::Batch
 

@@ -12,9 +12,22 @@ module AckerRedis
   class Error < StandardError
     attr_reader :code
 
-    def initialize(code, words)
+    # +passes+ is :refused if Redis refused the call for a cause that may pass, and :full if that is its memory.
+    def initialize(code, words, passes = nil)
       super(words)
       @code = code
+      @passes = passes
+    end
+
+    # Return whether Redis refused the call for a cause that may pass, such as a full memory or a password that
+    # is being changed. The code is REDIS, and nothing was changed: the same batch may be applied again.
+    def may_pass?
+      !@passes.nil?
+    end
+
+    # Return whether Redis refused the call because it is at maxmemory.
+    def full?
+      @passes == :full
     end
   end
 
@@ -312,6 +325,11 @@ module AckerRedis
       @rows.empty? && @blocks.empty?
     end
 
+    # Return whether each row begins a tree.
+    def only_tracks?
+      @rows.each_value.all? { |row| row.flags & TRACK != 0 }
+    end
+
     # Return whether another row might not fit.
     def full?
       @rows.size >= MAX_ROWS || @texts > MAX_TEXTS - MAX_TEXT
@@ -506,11 +524,11 @@ module AckerRedis
       places = check_places(places)
       key = AckerRedis.check_key(key)
       check_open
-      ids = @client.ids # may read the configuration: not under the mutex
+      anchored = places.reject { |place| @inputs[place].empty? }
+      ids = @client.maker(key && anchored.any?) # may read the configuration: not under the mutex
       code = ids.code(edge)
       @mutex.synchronize do
         check_open
-        anchored = places.reject { |place| @inputs[place].empty? }
         edges, child = ids.child(@inputs.values_at(*anchored), key)
         claim(key)
         # Add the edges to the rows before the caller gets the id.

@@ -14,18 +14,19 @@ module AckerRedis
     # Names of the edges, in the order of the configuration.
     attr_reader :edges
 
-    # +unlisted+ remembers the edges that were logged.
+    # +unlisted+ remembers the edges that were logged. Without a salt the configuration of the namespace is not
+    # known: ids have no code, which is right in any namespace.
     def initialize(edges, salt, unlisted = {})
       @edges = edges
       @salt = salt
       @unlisted = unlisted
-      @low = edges.empty? ? TUPLE_MAX : 2**EDGE_BIT - 1
+      @low = edges.empty? && salt ? TUPLE_MAX : 2**EDGE_BIT - 1
     end
 
     # Return the bit of an edge; 0 for nil, "" and an unlisted edge, which is logged once.
     def code(edge)
       name = edge.to_s
-      return 0 if name.empty?
+      return 0 if name.empty? || @salt.nil?
 
       number = @edges.index(name)
       return 1 << EDGE_BIT + number if number

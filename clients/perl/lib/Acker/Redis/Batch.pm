@@ -231,6 +231,7 @@ sub is_empty { return !@{ $_[0]{order} } && !@{ $_[0]{block_order} } }
 
 # Return whether another row might not fit.
 sub is_full { return @{ $_[0]{order} } >= MAX_ROWS || $_[0]{texts} > MAX_TEXTS - MAX_TEXT }
+sub only_tracks { return !grep { !($_->{flags} & TRACK) } @{ $_[0]{order} } }
 sub anchors { return map { $_->{anchor} } @{ $_[0]{order} } }
 
 sub track {
@@ -415,5 +416,6 @@ use overload '""' => sub { "$_[0]{code}: $_[0]{message}" }, fallback => 1;
 sub new { my ($class, $code, $message) = @_; return bless { code => $code, message => $message }, $class }
 sub code { return $_[0]{code} }
 sub message { return $_[0]{message} }
+sub may_pass { return $_[0]{may_pass} }
 
 1;

@@ -16,14 +16,17 @@ use constant EDGE_BIT => 55;    # the bit of edge 0
 use constant MAX_WARNINGS => 1000;
 
 # $edges has the names in the order of the configuration. $unlisted belongs to the client object: it
-# collects the names that were warned of.
+# collects the names that were warned of. Without a salt the configuration of the namespace is not known: ids have no
+# code, which is right in any namespace.
 sub new {
     my ($class, $edges, $salt, $unlisted) = @_;
+    my $named = @$edges || !defined $salt;
     return bless {
         edges    => $edges,
+        known    => defined $salt,
         codes    => { map { $edges->[$_] => 1 << EDGE_BIT + $_ } 0 .. $#$edges },
-        low      => @$edges ? (1 << EDGE_BIT) - 1 : TUPLE_MAX,
-        shift    => @$edges ? 64 - EDGE_BIT : 1,
+        low      => $named ? (1 << EDGE_BIT) - 1 : TUPLE_MAX,
+        shift    => $named ? 64 - EDGE_BIT : 1,
         unlisted => $unlisted,
         # The salt is secret. No dump of the object shows the variables of a closure.
         hash => sub { return _hash($salt, @_) },
@@ -34,7 +37,7 @@ sub new {
 # namespace does not list.
 sub code {
     my ($self, $edge) = @_;
-    return 0 if !defined $edge || $edge eq '';
+    return 0 if !defined $edge || $edge eq '' || !$self->{known};
     my ($code, $unlisted) = ($self->{codes}{$edge}, $self->{unlisted});
     return $code if $code;
     if (!$unlisted->{$edge} && keys %$unlisted < MAX_WARNINGS) {

@@ -38,7 +38,7 @@ sub emit {
     my @places = $self->_places($given);
     refuse("key $key was used before; give each message that this one causes another key")
       if defined $key && $self->{keys}{$key};
-    my $maker = $self->{acker}->_maker;
+    my $maker = $self->{acker}->_maker_of(defined $key && @places > 0);
     $self->_check_open;    # again: a signal handler may have acked the message during the call of Redis
     my $code = $maker->code($edge);
     my @inputs = @{ $self->{inputs} }[@places];

@@ -27,6 +27,8 @@ public final class Acker {
     private static final long LONGEST_PAUSE_MS = 500;
     private static final long MS = 1_000_000;
     private static final int ROWS_AT_ONCE = 256;
+    private static final long IDS_RETRY_MS = 2000;
+    private static final System.Logger LOG = System.getLogger("acker.redis");
 
     private final Commands redis;
     private final String namespace;
@@ -36,6 +38,12 @@ public final class Acker {
     private final Deque<Batch.Lane> lanes = new ArrayDeque<>();
 
     private volatile Config known;
+
+    /** The last maker of ids that was read; null until the edges and the salt are known. */
+    private volatile IdMaker lastIds;
+
+    /** The {@link System#nanoTime} of the next attempt to read them, after a first one; else 0. */
+    private volatile long idsDue;
 
     /** Unlisted edges that the program has named: each is logged once. */
     private final Set<String> unlisted = ConcurrentHashMap.newKeySet();
@@ -165,7 +173,7 @@ public final class Acker {
                 rows.subList(from, Math.min(rows.size(), from + ROWS_AT_ONCE)).forEach(batch::add);
                 apply(batch);
             }
-        }, this::ids, messages);
+        }, this::makerOf, messages);
     }
 
     // Any program
@@ -253,12 +261,45 @@ public final class Acker {
         return namespace;
     }
 
-    int shards() {
-        return config().shards;
+    /** Returns the number of shards; 0 if it is unknown and Redis does not answer; {@code asks}: send a call. */
+    int shards(boolean asks) {
+        Config config = known;
+        try {
+            return config != null ? config.shards : asks ? parsed(status()).shards : 0;
+        } catch (AckerException error) {
+            if (!error.is("UNAVAILABLE")) throw error;
+            return 0;
+        }
     }
 
     IdMaker ids() {
         return config().ids;
+    }
+
+    /**
+     * Returns what makes ids. If the configuration is not known, it is read once, and while Redis does not answer,
+     * ids are made that are right in any namespace. For a derived id it is read with patience.
+     */
+    IdMaker makerOf(boolean derived) {
+        Config config = known;
+        if (config != null || derived) return config != null ? config.ids : ids();
+        IdMaker last = lastIds;
+        long begun = System.nanoTime();
+        if (last == null && idsDue != 0 && begun - idsDue < 0) return IdMaker.UNKNOWN;
+        try {
+            return parsed(status()).ids;
+        } catch (AckerException error) {
+            if (last != null) return last;
+            if (!error.is("UNAVAILABLE")) throw error;
+            if (idsDue == 0) {
+                LOG.log(System.Logger.Level.WARNING, namespace + ": messages that are emitted now carry no edge, because"
+                        + " edges and salt could not be read; a verdict cannot tell on which edge one is lost: "
+                        + error.getMessage());
+            }
+            long now = System.nanoTime();
+            idsDue = now + Math.max(IDS_RETRY_MS * MS, 10 * (now - begun));
+            return IdMaker.UNKNOWN;
+        }
     }
 
     /** Returns the prefix of all keys of a shard, with the hash tag that decides its node. */
@@ -308,13 +349,22 @@ public final class Acker {
                 checkLane(sent.lane.name, sent.first + i, reply);
                 return reply;
             } catch (AckerException error) {
-                if (error.is("SHARD", "NAMESPACE", "BACKLOG") && !again) sent.doubt[i] = false;
-                if (!error.is("UNAVAILABLE", "BACKLOG")) throw error;
+                boolean refused = error.mayPass() || error.is("SHARD", "NAMESPACE", "BACKLOG");
+                if (refused && !again) sent.doubt[i] = false;
+                boolean passes = error.mayPass() && !(error.isFull() && part.onlyTracks());
+                if (!error.is("UNAVAILABLE", "BACKLOG") && !passes) throw error;
                 pauses.after(error, left);
-                if (error.is("UNAVAILABLE")) {
-                    sent.fenceMs = Math.min(sent.fenceMs, readConfig().fenceMs());
-                }
+                if (!error.is("BACKLOG")) shorten(sent);
             }
+        }
+    }
+
+    /** Reads for how long a fence holds now. A refusal that may pass is left to the next call. */
+    private void shorten(Batch.Sent sent) {
+        try {
+            sent.fenceMs = Math.min(sent.fenceMs, readConfig().fenceMs());
+        } catch (AckerException error) {
+            if (!error.mayPass()) throw error;
         }
     }
 
@@ -368,8 +418,15 @@ public final class Acker {
     }
 
     private Config readConfig() {
-        List<?> reply = (List<?>) patient(() -> Scripts.call(redis, "status", shard(0)));
-        List<?> flat = (List<?>) reply.get(5);
+        return parsed(patient(this::status));
+    }
+
+    private Object status() {
+        return Scripts.call(redis, "status", shard(0));
+    }
+
+    private Config parsed(Object reply) {
+        List<?> flat = (List<?>) ((List<?>) reply).get(5);
         Map<String, String> meta = new HashMap<>();
         for (int i = 0; i < flat.size(); i += 2) meta.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
         try {
@@ -379,6 +436,7 @@ public final class Acker {
             Config config = new Config(shardsOf(meta.get("shards")), buckets, tickMs, meta.getOrDefault("reshard", ""),
                     new IdMaker(meta.getOrDefault("edges", ""), meta.getOrDefault("salt", ""), unlisted));
             known = config;
+            lastIds = config.ids;
             return config;
         } catch (IllegalArgumentException error) {
             throw tampered();

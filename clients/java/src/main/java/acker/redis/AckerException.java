@@ -30,14 +30,20 @@ public final class AckerException extends RuntimeException {
     private static final Pattern IN_SCRIPT =
             Pattern.compile("^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", Pattern.DOTALL);
 
-    /** Transient states: start-up, failover, a migrating slot, a long script. */
-    private static final Pattern PASSING =
-            Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\\b.*",
-                    Pattern.DOTALL);
+    /** Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
+    private static final Pattern PASSING = Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|"
+            + "NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|ERR max number of clients reached)\\b.*", Pattern.DOTALL);
 
-    /** Replies of a master that was replaced, or may be soon. */
+    /** Refusals that may pass: memory is freed, a password or a right changes. */
+    private static final Pattern PATIENT = Pattern.compile("^(OOM|NOAUTH|WRONGPASS|NOPERM)\\b.*", Pattern.DOTALL);
+
+    /** The lack of a right to a single command of a script: commands before it may have run. */
+    private static final Pattern NO_RIGHT_IN_SCRIPT =
+            Pattern.compile("The user executing the script can't |ACL failure in script: ");
+
+    /** Replies of a master that was replaced, or may be soon, and to a connection that could not authenticate. */
     private static final Pattern DEMOTED =
-            Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\\b.*", Pattern.DOTALL);
+            Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\\b.*", Pattern.DOTALL);
 
     private static final Map<String, String> ADVICE = Map.of(
             "NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
@@ -46,6 +52,8 @@ public final class AckerException extends RuntimeException {
             "CONFLICT", "; its content differs between runs, or the namespace was resharded since the first run");
 
     private final String code;
+    private boolean mayPass;
+    private boolean full;
 
     AckerException(String code, String words) {
         this(code, words, null);
@@ -59,6 +67,19 @@ public final class AckerException extends RuntimeException {
     /** Returns the code of the error: see the class. */
     public String code() {
         return code;
+    }
+
+    /**
+     * Returns whether Redis refused the call for a cause that may pass, such as a full memory or a password that
+     * is being changed. The code is {@code REDIS}, and nothing was changed: apply the same batch again.
+     */
+    public boolean mayPass() {
+        return mayPass;
+    }
+
+    /** Returns whether Redis refused the call because it is at maxmemory. */
+    boolean isFull() {
+        return full;
     }
 
     boolean is(String... codes) {
@@ -85,11 +106,14 @@ public final class AckerException extends RuntimeException {
             return new AckerException(ours.group(1), ours.group(2) + ADVICE.getOrDefault(ours.group(1), ""));
         }
         if (PASSING.matcher(words).matches()) return unavailable(words, null);
-        if (words.startsWith("OOM")) {
-            return new AckerException("REDIS", "Redis is at maxmemory and refused the call; nothing was"
-                    + " changed. Raise maxmemory, lower high_water, or let the sources take their outcomes");
-        }
-        return new AckerException("REDIS", "Redis refused the call: " + words);
+        boolean full = words.startsWith("OOM ");
+        AckerException refused = new AckerException("REDIS", full
+                ? "Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower high_water,"
+                        + " or let the sources take their outcomes"
+                : "Redis refused the call: " + words);
+        refused.full = full;
+        refused.mayPass = PATIENT.matcher(words).matches() && !NO_RIGHT_IN_SCRIPT.matcher(words).find();
+        return refused;
     }
 
     static AckerException unavailable(String words, Throwable cause) {

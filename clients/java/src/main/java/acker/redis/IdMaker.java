@@ -19,6 +19,9 @@ final class IdMaker {
     private static final int MAX_UNLISTED = 1000;
     private static final System.Logger LOG = System.getLogger("acker.redis");
 
+    /** For a namespace whose configuration is not known: its ids have no code, and are right in any namespace. */
+    static final IdMaker UNKNOWN = new IdMaker();
+
     private final List<String> edges;
 
     /** The secret of the namespace: never show or log it. */
@@ -35,12 +38,22 @@ final class IdMaker {
         if (this.edges.size() > MAX_EDGES) throw new IllegalArgumentException("more than 8 edges");
     }
 
+    private IdMaker() {
+        edges = List.of();
+        salt = "";
+        unlisted = null;
+    }
+
+    private int bits() {
+        return edges.isEmpty() && unlisted != null ? 63 : EDGE_BIT;
+    }
+
     /** Returns the bit of an edge; 0 for no edge, and for an edge that is not listed, which is logged once. */
     long code(String edge) {
         if (edge == null) throw AckerException.refused("an edge is a name, or empty, not null");
         int k = edges.indexOf(edge);
         if (k >= 0) return 1L << EDGE_BIT + k;
-        if (!edge.isEmpty() && unlisted.size() < MAX_UNLISTED && unlisted.add(edge)) {
+        if (!edge.isEmpty() && unlisted != null && unlisted.size() < MAX_UNLISTED && unlisted.add(edge)) {
             LOG.log(System.Logger.Level.WARNING,
                     "the namespace does not list edge " + Ids.clip(edge) + " (it lists "
                             + (edges.isEmpty() ? "none" : String.join(", ", edges)) + "): verdicts cannot name it");
@@ -56,12 +69,12 @@ final class IdMaker {
 
     /** Returns random ids without a code, none of them 0. */
     long[] draw(int count) {
-        return Ids.draw(count, edges.isEmpty() ? Ids.TUPLE_MAX : (1L << EDGE_BIT) - 1);
+        return Ids.draw(count, (1L << bits()) - 1);
     }
 
     /** Returns an edge id without a code, maybe 0, that depends only on the salt and the parts. */
     long child(List<byte[]> parts) {
-        return derive("child", parts) >>> (edges.isEmpty() ? 1 : 9);
+        return derive("child", parts) >>> 64 - bits();
     }
 
     /** Returns the number of a block, which depends only on the salt, its task and its label. */

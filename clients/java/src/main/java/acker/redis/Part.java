@@ -113,6 +113,16 @@ final class Part {
                 failed.toByteArray());
     }
 
+    /**
+     * Returns whether each row begins a tree. Such rows do not wait for memory: their retries would hold up rows
+     * that free some.
+     */
+    boolean onlyTracks() {
+        boolean only = script.equals("apply");
+        for (byte flags : argv.get(0)) only &= (flags & Row.TRACK) != 0;
+        return only;
+    }
+
     /** Returns 16 hex digits that identify the content of this call. */
     String digest() {
         if (digest == null) {

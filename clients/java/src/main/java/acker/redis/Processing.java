@@ -8,7 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.function.Consumer;
-import java.util.function.Supplier;
+import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
@@ -29,7 +29,8 @@ public final class Processing {
     private static final int MAX_TREES = MAX_TEXT / 40;
 
     private final Consumer<List<Row>> sink;
-    private final Supplier<IdMaker> ids;
+    /** Returns the maker of ids, given whether an id is derived, which needs the salt. */
+    private final Function<Boolean, IdMaker> ids;
     private final List<Map<Long, Long>> inputs = new ArrayList<>();
 
     /**
@@ -41,7 +42,7 @@ public final class Processing {
     private final Set<String> keys = new HashSet<>();
     private String state = "";
 
-    Processing(Consumer<List<Row>> sink, Supplier<IdMaker> ids, String... messages) {
+    Processing(Consumer<List<Row>> sink, Function<Boolean, IdMaker> ids, String... messages) {
         this.sink = sink;
         this.ids = ids;
         Set<List<Long>> seen = new HashSet<>();
@@ -78,11 +79,11 @@ public final class Processing {
 
     /** As {@link #emitFrom(int...)}, on an edge or with a key; a key is used once. */
     public String emitFrom(Child child, int... places) {
-        IdMaker maker = ids.get(); // may read the configuration
+        List<Map<Long, Long>> parents = parents(places);
+        IdMaker maker = ids.apply(child.key() != null && !parents.isEmpty()); // may read the configuration
         long code = maker.code(child.edge());
         synchronized (this) {
             checkOpen();
-            List<Map<Long, Long>> parents = parents(places);
             if (keys.contains(child.key())) {
                 throw AckerException.refused("key %.50s was already used for another message; give each its own",
                         child.key());

@@ -17,7 +17,8 @@ import java.util.function.Consumer;
  * Folds the rows of many threads and sends them in batches.
  *
  * <p>A call returns when its rows are accepted, not when they are applied: see {@link #flush}. Rows wait
- * for {@code linger} for others to join them, or until a batch is full. A batch that was given up is
+ * for {@code linger} for others to join them, or until a batch is full. The first rows wait, too, if Redis is
+ * away when the program begins; a refusal, such as of the password, is thrown. A batch that was given up is
  * reported to {@code onGivenUp} and by the next {@code flush}; its trees expire, and their sources replay
  * them. While too many rows wait, callers wait too.
  *
@@ -43,7 +44,11 @@ public final class Producer implements AutoCloseable {
 
     private final Deque<Batch> ready = new ArrayDeque<>();
     private final Set<Batch> inFlight = new HashSet<>();
+
+    /** Number of shards; 0 until it is known, which the senders find out, and -1 after close. */
     private volatile int shards;
+
+    private boolean started;
     private int waiting;
     private boolean closed;
 
@@ -146,7 +151,7 @@ public final class Producer implements AutoCloseable {
 
     /** Begins to process messages, given by their ids as text; ack, fail and touch add rows to this producer. */
     public Processing process(String... messages) {
-        return new Processing(this::add, acker::ids, messages);
+        return new Processing(this::add, acker::makerOf, messages);
     }
 
     /**
@@ -223,16 +228,16 @@ public final class Producer implements AutoCloseable {
 
     private void take(long[] anchors, Consumer<Batch> fold, Batch checked) {
         if (checked == null) return;
-        int known = shards > 0 ? shards : acker.shards();
+        // The first rows do not wait: they go into one batch, which is divided when it is sent.
+        int known = shards != 0 ? shards : acker.shards(isIdle());
         synchronized (lock) {
             if (closed) throw new AckerException("CLOSED", "this producer is closed and takes no more rows");
-            if (shards == 0) {
-                shards = known;
-                senders.forEach(Thread::start);
-            }
+            if (shards == 0) shards = known;
+            if (!started) senders.forEach(Thread::start);
+            started = true;
             waitForRoom();
             for (long anchor : anchors) {
-                int shard = Ids.shardOf(anchor, shards);
+                int shard = Ids.shardOf(anchor, Math.max(shards, 1));
                 Filling its = filling.get(shard);
                 if (its == null) {
                     its = new Filling(newBatch(), System.nanoTime() + lingerNs);
@@ -247,6 +252,12 @@ public final class Producer implements AutoCloseable {
                     lock.notifyAll();
                 }
             }
+        }
+    }
+
+    private boolean isIdle() {
+        synchronized (lock) {
+            return waiting == 0;
         }
     }
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.loops import LoopBound
 from acker_redis.batching.accumulator import Accumulator
-from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
-from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.delivery import MAX_SENDERS, Delivery, check_settings, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.kinds import check_is
@@ -88,9 +87,11 @@ class AsyncProducer(LoopBound):
         self._accumulator = None
         self._routed = False
         """Whether the number of shards is known: rows wait in the queues of their shards."""
-        # No retries here: deliver() retries a batch, because it knows when to end.
+        # No retries here: a Delivery retries a batch, because it knows when to end.
         self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[asyncio.Lock]] = {}
+        self._deliveries: dict[int, Delivery] = {}
+        """Of the batches in flight, by shard."""
         self._senders: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
         """Set when a shard may have become ready."""
@@ -272,7 +273,7 @@ class AsyncProducer(LoopBound):
         """Run one sender: send ready batches until the producer is closed and all have replies."""
         while True:
             self._work.clear()
-            while (ready := accumulator.take(time.monotonic())) is None:
+            while (ready := accumulator.take(self._now())) is None:
                 if self._end == -math.inf:
                     self._work.set()  # wake the other senders, which end, too
                     return
@@ -283,7 +284,17 @@ class AsyncProducer(LoopBound):
                 self._work.clear()
             shard, batch = ready
             self._work.set()  # another sender may take another shard
-            error = await self._deliver(shard, batch)
+            delivery = self._deliveries.get(shard)
+            if delivery is None:
+                lane = self._lanes.setdefault(shard, Lane(asyncio.Lock))
+                delivery = self._deliveries[shard] = Delivery(self._flows, batch, lane)
+            again = await self._attempt(delivery)
+            if again is not None:
+                accumulator.later(shard, time.monotonic() + again)
+                self._work.set()  # a sender may wait for longer than that
+                continue
+            error = delivery.error
+            del self._deliveries[shard]
             accumulator.done(shard)
             if self._flows.known:  # for the first time, or a reshard may have changed it
                 self._route(accumulator, self._flows.known)
@@ -292,12 +303,15 @@ class AsyncProducer(LoopBound):
             if error:
                 tell_given_up(self._on_given_up, error, batch.rows())
 
-    async def _deliver(self, shard: int, batch: Batch) -> AckerError | None:
-        lane = self._lanes.setdefault(shard, Lane(asyncio.Lock))
-        flow = deliver(self._flows, batch, lane, lambda: self._end)
+    def _now(self) -> float:
+        """Return the time; at the end of the producer all batches are due, to be given up."""
+        return math.inf if self._end == -math.inf else time.monotonic()
+
+    async def _attempt(self, delivery: Delivery) -> float | None:
         try:
-            return await self.acker.connection.drive(flow)
+            return await self.acker.connection.drive(delivery.attempt(self._end))
         except Exception as error:
             # Catch everything: without its senders a producer waits for ever.
-            log.exception("producer: cannot send a batch of %d rows", len(batch))
-            return AckerError(f"the batch cannot be sent: {error!r}")
+            log.exception("producer: cannot send a batch of %d rows", len(delivery.batch))
+            delivery.error = AckerError(f"the batch cannot be sent: {error!r}")
+            return None

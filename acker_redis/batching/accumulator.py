@@ -19,6 +19,13 @@ class _Shard:
     hurried: int = 0
     """Number of batches, from the first on, that do not linger."""
     in_flight: Batch | None = None
+    """The batch that was sent and has no reply yet."""
+    sending: bool = False
+    """Whether a sender has it; else it waits for its next attempt."""
+    away: bool = False
+    """Whether its last attempt failed."""
+    retry_at: float = 0.0
+    """When the next attempt is due."""
 
 
 class Accumulator:
@@ -28,6 +35,10 @@ class Accumulator:
     seconds, or :meth:`hurry` was called. In addition no other batch of the shard may be in flight,
     because a lane has at most one call in flight. New rows go into the next batch, so batches grow
     as Redis gets slower. All times are in seconds of any one clock.
+
+    **Shards that do not answer.** A batch whose attempt failed waits for its next one with
+    :meth:`later`, and its shard is *away* until an attempt succeeds. At most one shard that is away
+    is with a sender at a time, and the others go first: calls that hang leave senders to them.
     """
 
     def __init__(self, source: str, shards: int, linger: float) -> None:
@@ -36,6 +47,8 @@ class Accumulator:
         self._linger = linger
         self._waiting: dict[int, _Shard] = {}
         """Shards with batches that are queued or in flight."""
+        self._trying: int | None = None
+        """The shard that is away and that a sender has."""
         self.size = 0
         """Number of folded rows that are queued or in flight."""
 
@@ -67,15 +80,27 @@ class Accumulator:
 
     def take(self, now: float) -> tuple[int, Batch] | None:
         """Return a ready shard and its batch, which is then in flight; None if none is ready."""
-        for number, shard in self._waiting.items():
-            if self._due(shard) <= now:
-                batch = shard.in_flight = shard.queue.popleft()
-                shard.since = now
-                shard.hurried = max(shard.hurried - 1, 0)
-                # Round-robin: this shard is the last in the next round.
-                self._waiting[number] = self._waiting.pop(number)
-                return number, batch
-        return None
+        ready = [number for number, each in self._waiting.items() if self._is_due(each, now)]
+        if not ready:
+            return None
+        number = next((each for each in ready if not self._waiting[each].away), ready[0])
+        shard = self._waiting[number]
+        if shard.in_flight is None:
+            shard.in_flight = shard.queue.popleft()
+            shard.since = now
+            shard.hurried = max(shard.hurried - 1, 0)
+        shard.sending = True
+        if shard.away:
+            self._trying = number
+        # Round-robin: this shard is the last in the next round.
+        self._waiting[number] = self._waiting.pop(number)
+        return number, shard.in_flight
+
+    def later(self, shard: int, at: float) -> None:
+        """Let the batch in flight of a shard, whose attempt failed, wait for its next attempt."""
+        its = self._waiting[shard]
+        its.sending, its.away, its.retry_at = False, True, at
+        self._tried(shard)
 
     def done(self, shard: int) -> None:
         """Remove the batch in flight of a shard: it was answered, or given up."""
@@ -83,6 +108,8 @@ class Accumulator:
         if its.in_flight is not None:
             self.size -= len(its.in_flight)
             its.in_flight = None
+        its.sending = its.away = False
+        self._tried(shard)
         if not its.queue:
             del self._waiting[shard]
 
@@ -102,8 +129,19 @@ class Accumulator:
         for shard in self._waiting.values():
             shard.hurried = len(shard.queue)
 
+    def _tried(self, shard: int) -> None:
+        if self._trying == shard:
+            self._trying = None
+
+    def _is_due(self, shard: _Shard, now: float) -> bool:
+        return not shard.sending and self._due(shard) <= now
+
     def _due(self, shard: _Shard) -> float:
-        if shard.in_flight is not None or not shard.queue:
+        if shard.sending or (shard.away and self._trying is not None):
+            return math.inf
+        if shard.in_flight is not None:
+            return shard.retry_at
+        if not shard.queue:
             return math.inf
         ready = shard.hurried or len(shard.queue) > 1 or shard.queue[0].full
         return -math.inf if ready else shard.since + self._linger

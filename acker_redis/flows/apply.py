@@ -13,7 +13,8 @@ is one call of a script on one shard: all or nothing.
 4. *Horizon.* A shard keeps a fence for at least ``fence_ms``. A part is never sent again later than
    ``fence_ms`` after it was first sent (LaneError), by the clock ``time.monotonic``: the fence may
    be deleted then, and the part would be applied again. ``fence_ms`` is the shortest value that the
-   client has known since the batch was sealed.
+   client has known since the batch was sealed. It is read again, from the shard of the part, before
+   each retry of a part in doubt.
 5. *Refused.* A shard that refuses a part with WrongShardError, NamespaceNotFoundError or
    BacklogError has changed nothing. So a part that was refused on each attempt is not in doubt.
    The same holds for a RedisRefusedError that ``may_pass`` (``protocol/codes.py``): the part is
@@ -42,7 +43,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.known import Known
 from acker_redis.flows.lane import Lane
-from acker_redis.flows.steps import Ask, Flow, Pauses, Run, may_retry, together
+from acker_redis.flows.steps import Ask, Flow, Pauses, Run, may_retry, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
@@ -77,22 +78,15 @@ class Applies(Known):
             raise
 
     def _apply_parts(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
-        if batch.sent:
-            # The namespace may have been created again: its fences last as long as it says now.
-            config = yield from self._read_config(self.deadline())
-        else:
-            config = yield from self.config()
-        try:
-            parts, sent = self._seal(batch, config, lane)
-        except BlockTooLargeError:
-            # An operator may have raised the high-water mark since the configuration was read.
-            config = yield from self._read_config(self.deadline())
-            parts, sent = self._seal(batch, config, lane)
+        parts, sent = (
+            (batch.parts(batch.sent.shards), batch.sent)
+            if batch.sent
+            else (yield from self._seal(batch, lane))
+        )
         if sent.namespace != self.namespace:
             raise InvalidBatchError(
                 f"this batch was sent to {sent.namespace} before; make another for {self.namespace}"
             )
-        sent.fence_ms = min(sent.fence_ms, config.fence_ms)
         by_shard: dict[int, list[int]] = {}
         for number, part in enumerate(parts):
             if number not in sent.replies:
@@ -128,25 +122,34 @@ class Applies(Known):
                 found[keys.shard] = int(seq), digest
         return found
 
-    def _seal(
-        self, batch: Sendable, config: AckerConfig, lane: "Lane[Any]"
-    ) -> tuple[list[Part], Sent]:
-        """Return the parts of a batch.
-
-        The first call seals the batch: no row can be added any more.
-        """
-        if batch.sent is not None:
-            return batch.parts(batch.sent.shards), batch.sent
+    def _seal(self, batch: Sendable, lane: "Lane[Any]") -> Flow[tuple[list[Part], Sent]]:
+        """Fix the parts of a batch that was not sent yet: no row can be added any more."""
+        config = yield from self.config()
         batch.sent = Sent(self.namespace, "", 0)
         try:
-            parts = batch.parts(config.shards)
-            _check_fits(parts, config)
+            try:
+                parts = _fitting(batch, config)
+            except BlockTooLargeError:
+                # An operator may have raised the high-water mark since the configuration was read.
+                config = yield from self._read_config(self.deadline())
+                parts = _fitting(batch, config)
             name, first = lane.draw(len(parts))
-            batch.sent = sent = Sent(self.namespace, name, first, config.shards)
+            batch.sent = sent = Sent(self.namespace, name, first, config.shards, config.fence_ms)
         except BaseException:
             batch.sent = None  # no part was sent
             raise
         return parts, sent
+
+    def _renew(self, shard: int, sent: Sent, deadline: float) -> Flow[None]:
+        """Read how long the fences of a shard last now, from the shard itself.
+
+        Ticks may be shorter by now, or the namespace created again. The shard rotates its fences by
+        its own configuration, and answers for it also while shard 0 does not.
+        """
+        keys = ShardKeys(self.namespace, shard)
+        reply = yield from run_until(commands.status(keys), deadline, patient=True)
+        fence_ms = commands.parse_status(reply, keys).config.fence_ms
+        sent.fence_ms = min(sent.fence_ms, fence_ms)
 
     def _parts(self, parts: list[Part], sent: Sent, numbers: list[int]) -> Flow[None]:
         for number in numbers:
@@ -156,6 +159,9 @@ class Applies(Known):
         seq, deadline, pauses = sent.seq + number, self.deadline(), Pauses()
         fence = Fence(sent.producer, seq, part.rows.digest)
         while True:
+            again = number in sent.doubt
+            if again:
+                yield from self._renew(part.shard, sent, deadline)
             # After this time the fence may be deleted, and a retry would be applied again.
             horizon = sent.first_sent(number) + sent.fence_ms / 1000
             if time.monotonic() > horizon:
@@ -163,7 +169,6 @@ class Applies(Known):
                     f"this batch was first sent more than {sent.fence_ms / 1000:.0f} s ago: too "
                     "long ago to be sent again, it might be applied twice; let its trees expire"
                 )
-            again = number in sent.doubt
             sent.doubt.add(number)
             try:
                 reply = yield from self._send(part, fence)
@@ -178,8 +183,6 @@ class Applies(Known):
                 if not may_retry(error):
                     raise
                 yield from pauses.after(error, min(deadline, horizon))
-                config = yield from self._read_config(min(deadline, horizon))
-                sent.fence_ms = min(sent.fence_ms, config.fence_ms)
         if reply.highest is not None and reply.highest > seq:
             raise LaneError(
                 f"lane {sent.producer} is at {reply.highest}, this batch is {seq}: a later "
@@ -206,9 +209,12 @@ class BlockTooLargeError(InvalidBatchError):
     """Raised for a block so large that it would be nacked for overflow in an empty namespace."""
 
 
-def _check_fits(parts: list[Part], config: AckerConfig) -> None:
-    """Raise BlockTooLargeError for a block that would overflow even an empty namespace."""
-    room = 2 * config.share
+def _fitting(batch: Sendable, config: AckerConfig) -> list[Part]:
+    """Return the parts of a batch.
+
+    Raises BlockTooLargeError for a block that would overflow even an empty namespace.
+    """
+    parts, room = batch.parts(config.shards), 2 * config.share
     for part in parts:
         for each in () if isinstance(part.rows, Columns) else part.rows.parts:
             if each.header and len(each.anchors) > room:
@@ -216,6 +222,7 @@ def _check_fits(parts: list[Part], config: AckerConfig) -> None:
                     f"a block of {len(each.anchors)} trees never fits below twice a shard's share "
                     f"of the high-water mark, {room}; make it smaller, or raise high_water"
                 )
+    return parts
 
 
 def _unseal_refused(batch: Sendable) -> None:

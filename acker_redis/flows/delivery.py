@@ -19,7 +19,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
-from acker_redis.flows.steps import Flow, Pause
+from acker_redis.flows.steps import Flow
 from acker_redis.protocol.rows import Row
 
 log = logging.getLogger(__name__)
@@ -31,52 +31,80 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 """First and longest pause before a batch without a reply is sent again, in seconds; it doubles."""
 
 
-def deliver(
-    flows: Flows, batch: Batch, lane: "Lane[Any]", end: Callable[[], float]
-) -> Flow[AckerError | None]:
-    """Apply a batch, with retries. Return None once it is applied, else the error that ended it.
+class Delivery:
+    """The attempts at one batch, with retries, until a reply or a limit ends them.
 
     The retries end for one of four reasons:
 
     1. The batch was applied.
     2. Redis refuses the batch.
     3. The fence's time has passed since a part was first sent. A later retry might apply it twice.
-    4. ``end()`` has passed, on the ``time.monotonic`` clock: the producer was closed.
+    4. The producer was closed, and its time has passed.
 
     An unreachable Redis (RedisUnavailableError) and a full backlog (BacklogError) are both retried
     for the fence's time. So is a refusal that may pass, such as a password that is being rotated,
     but not before the shards are known: the password may never have been right.
 
-    ``flows`` has ``retry_for=0``: it sends each call once, so this function checks all limits
-    between any two calls.
+    A sender makes one attempt at a time. Between two attempts it serves other shards, so that a
+    shard that does not answer keeps no sender.
+
+    Args:
+        flows: Flows with ``retry_for=0``: they send each call once, so that all limits are checked
+            between any two calls.
+        batch: The batch of one shard.
+        lane: The lane of that shard.
+
     """
-    pause, warned = _FIRST_PAUSE, False
-    unanswered: AckerError = ClosedError("the producer was closed before this batch was sent")
-    while time.monotonic() < end():
+
+    def __init__(self, flows: Flows, batch: Batch, lane: "Lane[Any]") -> None:
+        self.batch = batch
+        self.error: AckerError | None = None
+        """Why the delivery has ended, unless the batch was applied."""
+        self._flows, self._lane = flows, lane
+        self._pause, self._warned = _FIRST_PAUSE, False
+        self._unanswered: AckerError = ClosedError(
+            "the producer was closed before this batch was sent"
+        )
+
+    def attempt(self, end: float) -> Flow[float | None]:
+        """Apply the batch once; return the seconds until the next attempt, or None at the end.
+
+        From ``end`` on, on the ``time.monotonic`` clock, nothing is sent.
+        """
+        if time.monotonic() >= end:
+            self.error = self._unanswered
+            return None
         try:
-            yield from flows.apply(batch, lane)
+            yield from self._flows.apply(self.batch, self._lane)
         except (RedisUnavailableError, BacklogError, RedisRefusedError) as error:
-            if isinstance(error, RedisRefusedError) and not (error.may_pass and batch.sent):
-                return error
-            unanswered, now = error, time.monotonic()
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
-            if now + wait >= _horizon(batch):
-                return error
-            if not warned:
-                log.warning("producer: a batch of %d rows is being retried: %s", len(batch), error)
-                warned = True
-            yield Pause(max(min(wait, end() - now), 0.0))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            if isinstance(error, RedisRefusedError) and not (error.may_pass and self.batch.sent):
+                self.error = error
+                return None
+            return self._after(error)
         except LaneError as error:
             # The fence's time has passed. The error that caused the delay says more than this one.
-            return unanswered if warned and time.monotonic() > _horizon(batch) else error
+            late = self._warned and time.monotonic() > _horizon(self.batch)
+            self.error = self._unanswered if late else error
         except AckerError as error:
-            return error
+            self.error = error
         else:
-            if warned:
-                log.info("producer: the batch of %d rows was applied after a retry", len(batch))
+            if self._warned:
+                rows = len(self.batch)
+                log.info("producer: the batch of %d rows was applied after a retry", rows)
+        return None
+
+    def _after(self, error: AckerError) -> float | None:
+        self._unanswered = error
+        wait = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+        if time.monotonic() + wait >= _horizon(self.batch):
+            self.error = error
             return None
-    return unanswered
+        if not self._warned:
+            rows = len(self.batch)
+            log.warning("producer: a batch of %d rows is being retried: %s", rows, error)
+            self._warned = True
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return wait
 
 
 def _horizon(batch: Batch) -> float:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
 from acker_redis.flows.names import among, names
-from acker_redis.flows.steps import Flow, run_until
+from acker_redis.flows.steps import Begin, Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
@@ -40,7 +40,7 @@ class Known:
         self.ids = IdMaker(was_read=False, read=self._unread)
         """Makes the ids of the namespace, as last read."""
         self._away: AckerError | None = None
-        """Why the first attempt to read edges and salt has failed; None before it."""
+        """Why the last attempt to read edges and salt has failed; None if it has not."""
         self.ids_due = 0.0
         """When to read edges and salt again, on the ``time.monotonic`` clock.
 
@@ -101,7 +101,7 @@ class Known:
         ids = IdMaker(status.config.edges, status.salt.reveal())
         if ids != self.ids:  # one that was kept remembers what it has logged
             self.ids = ids
-        self.ids_due = time.monotonic() + IDS_LAST
+        self.ids_due, self._away = time.monotonic() + IDS_LAST, None
         self.known, self.reshard = status.config, status.reshard
 
     def learn(self, other: "Known") -> None:
@@ -115,21 +115,30 @@ class Known:
         It makes one attempt and raises nothing: while Redis is away, bolts go on with what they
         know, and do not wait for each message. Random ids without a code are right in any case.
         """
-        begun = time.monotonic()
-        if begun >= self.ids_due:
-            try:
-                yield from self._read_config(0.0)
-            except AckerError as error:
-                now = time.monotonic()
-                self.ids_due = max(self.ids_due, now + max(IDS_RETRY, (now - begun) / IDS_WAIT))
-                if not (self.ids.was_read or self._away):
-                    log.warning(
-                        "%s: messages that are emitted now carry no edge, because edges and salt "
-                        "could not be read; a verdict cannot tell on which edge one is lost: %s",
-                        self.namespace, error,
-                    )  # fmt: skip
-                self._away = error
+        now = time.monotonic()
+        if now >= self.ids_due:
+            if self._away and self.ids.was_read:
+                # The last attempt failed: messages do not wait for the next one.
+                self.ids_due = now + IDS_RETRY
+                yield Begin(self._read_ids())
+            else:
+                yield from self._read_ids()
         return self.ids
+
+    def _read_ids(self) -> Flow[None]:
+        begun = time.monotonic()
+        try:
+            yield from self._read_config(0.0)
+        except AckerError as error:
+            now = time.monotonic()
+            self.ids_due = max(self.ids_due, now + max(IDS_RETRY, (now - begun) / IDS_WAIT))
+            if not (self.ids.was_read or self._away):
+                log.warning(
+                    "%s: messages that are emitted now carry no edge, because edges and salt "
+                    "could not be read; a verdict cannot tell on which edge one is lost: %s",
+                    self.namespace, error,
+                )  # fmt: skip
+            self._away = error
 
     def may_read_ids(self) -> None:
         """Note that Redis answers: read edges and salt with the next id, if it was away before."""

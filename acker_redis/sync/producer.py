@@ -5,6 +5,7 @@ Threads and locks:
 - Any thread may add rows. They go into the :class:`~acker_redis.batching.accumulator.Accumulator`.
 - The senders are threads of the producer. A sender takes the next batch of a shard and applies it
   under that shard's lane. A shard has at most one batch in flight, so its numbers stay in order.
+  After an attempt without an answer the batch waits, and the sender serves other shards.
 - One lock guards all shared state. No thread holds it during a call to Redis.
 
 **Before the configuration is known** a producer does not know the number of shards. If Redis is
@@ -27,7 +28,7 @@ from contextlib import suppress
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
-from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.delivery import MAX_SENDERS, Delivery, check_settings, tell_given_up
 from acker_redis.flows.forks import begins_in_children
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
@@ -114,9 +115,11 @@ class Producer:
         self._accumulator: Accumulator | None = None
         self._routed = False
         """Whether the number of shards is known: rows wait in the queues of their shards."""
-        # No retries here: deliver() retries a batch, because it knows when to end.
+        # No retries here: a Delivery retries a batch, because it knows when to end.
         self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[threading.Lock]] = {}
+        self._deliveries: dict[int, Delivery] = {}
+        """Of the batches in flight, by shard."""
         self._senders: list[threading.Thread] = []
         self._closed = False
         self._end = math.inf
@@ -338,7 +341,7 @@ class Producer:
             return  # this process is a fork that has not added rows
         while True:
             with self._lock:
-                while (ready := accumulator.take(time.monotonic())) is None:
+                while (ready := accumulator.take(self._now())) is None:
                     if self._end == -math.inf:
                         return
                     wait = accumulator.due() - time.monotonic()
@@ -346,9 +349,19 @@ class Producer:
                 shard, batch = ready
                 if accumulator.due() < math.inf:
                     self._work.notify()  # another sender may take another shard
-                lane = self._lanes.setdefault(shard, Lane(threading.Lock))
-            error = self._deliver(batch, lane)
+                delivery = self._deliveries.get(shard)
+                if delivery is None:
+                    lane = self._lanes.setdefault(shard, Lane(threading.Lock))
+                    delivery = Delivery(self._flows, batch, lane)
+                    self._deliveries[shard] = delivery
+            again = self._attempt(delivery)
+            error = delivery.error
             with self._lock:
+                if again is not None:
+                    accumulator.later(shard, time.monotonic() + again)
+                    self._work.notify()  # a sender may wait for longer than that
+                    continue
+                del self._deliveries[shard]
                 accumulator.done(shard)
                 known = self._flows.known  # another sender may set it to None at any time
                 if known:  # for the first time, or a reshard may have changed it
@@ -358,6 +371,10 @@ class Producer:
                 self._room.notify_all()
             if error and not self._report(batch, error):
                 return
+
+    def _now(self) -> float:
+        """Return the time; at the end of the producer all batches are due, to be given up."""
+        return math.inf if self._end == -math.inf else time.monotonic()
 
     def _report(self, batch: Batch, error: AckerError) -> bool:
         """Call ``on_given_up``; return False in a child that it has forked, which sends nothing."""
@@ -375,15 +392,15 @@ class Producer:
                     self._room.notify_all()
         return here
 
-    def _deliver(self, batch: Batch, lane: "Lane[threading.Lock]") -> AckerError | None:
+    def _attempt(self, delivery: Delivery) -> float | None:
         # The lane's lock is not needed: a shard has one batch in flight.
-        flow = deliver(self._flows, batch, lane, lambda: self._end)
         try:
-            return self.acker.connection.drive(flow)
+            return self.acker.connection.drive(delivery.attempt(self._end))
         except Exception as error:
             # Catch everything: without its senders a producer waits for ever.
-            log.exception("producer: cannot send a batch of %d rows", len(batch))
-            return AckerError(f"the batch cannot be sent: {error!r}")
+            log.exception("producer: cannot send a batch of %d rows", len(delivery.batch))
+            delivery.error = AckerError(f"the batch cannot be sent: {error!r}")
+            return None
 
 
 def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:

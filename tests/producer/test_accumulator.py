@@ -62,6 +62,10 @@ class Accumulating(RuleBasedStateMachine):
         self.added: dict[int, Seen] = {}
         self.taken: dict[int, Seen] = {}
         self.in_flight: dict[int, Batch] = {}
+        """Batches that a sender has."""
+        self.retried: dict[int, Batch] = {}
+        """Batches that wait for their next attempt."""
+        self.away: set[int] = set()
         self.order: list[tuple[int, int]] = []
         """Shard and number of each row, in the order of adding."""
 
@@ -89,6 +93,10 @@ class Accumulating(RuleBasedStateMachine):
         assert shard not in self.in_flight, "two calls of one shard in flight"
         assert len(batch) > 0
         self.in_flight[shard] = batch
+        assert len(self.away & self.in_flight.keys()) <= 1, "shards that hang keep senders"
+        if shard in self.retried:
+            assert batch is self.retried.pop(shard)
+            return
         for columns in batch.columns().values():
             self._note(shard, columns.anchors, columns.deltas, columns.flags, columns.texts)
 
@@ -110,8 +118,19 @@ class Accumulating(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
+        self._end(data.draw(st.sampled_from(sorted(self.in_flight))))
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
         shard = data.draw(st.sampled_from(sorted(self.in_flight)))
+        self.retried[shard] = self.in_flight.pop(shard)
+        self.away.add(shard)
+        self.accumulator.later(shard, -math.inf)
+
+    def _end(self, shard: int) -> None:
         del self.in_flight[shard]
+        self.away.discard(shard)
         self.accumulator.done(shard)
 
     @rule()
@@ -123,8 +142,7 @@ class Accumulating(RuleBasedStateMachine):
         while hurried & set(map(id, self.accumulator.batches())):
             self.take()
             for shard in list(self.in_flight):
-                del self.in_flight[shard]
-                self.accumulator.done(shard)
+                self._end(shard)
         self.now = now
 
     @invariant()
@@ -136,13 +154,12 @@ class Accumulating(RuleBasedStateMachine):
     @invariant()
     def batches_in_flight_are_kept(self) -> None:
         there = set(map(id, self.accumulator.batches()))
-        assert {id(batch) for batch in self.in_flight.values()} <= there
+        assert {id(each) for each in (*self.in_flight.values(), *self.retried.values())} <= there
 
     def teardown(self) -> None:
         self.hurry()
         for shard in list(self.in_flight):
-            del self.in_flight[shard]
-            self.accumulator.done(shard)
+            self._end(shard)
         self.hurry()
         assert self.accumulator.size == 0
         assert self.accumulator.due() == math.inf
@@ -150,6 +167,24 @@ class Accumulating(RuleBasedStateMachine):
 
 
 TestAccumulating = Accumulating.TestCase
+
+
+def test_failed_batch_waits_for_its_time_and_others_go_first() -> None:
+    accumulator = Accumulator("t", 4, 0)
+    accumulator.add([ack_row(anchor, 1) for anchor in (4, 5, 6)], 0)
+    (first, _), (second, _) = accumulator.take(0) or (), accumulator.take(0) or ()
+    accumulator.later(first, 5.0)
+    accumulator.later(second, 4.0)
+    assert (accumulator.take(0) or ())[0] == 2
+    assert accumulator.take(3.9) is None
+    assert accumulator.due() == 4.0
+    assert (accumulator.take(4.5) or ())[0] == second
+    assert accumulator.take(9.0) is None, "one shard that is away is tried at a time"
+    assert accumulator.due() == math.inf
+    accumulator.add([ack_row(4 + second, 2), ack_row(7, 1)], 9.0)
+    assert (accumulator.take(9.0) or ())[0] == 3
+    accumulator.done(second)
+    assert {(accumulator.take(9.0) or ())[0] for _ in range(2)} == {first, second}
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=40))

@@ -19,9 +19,9 @@ from acker_redis.errors import (
     RedisRefusedError,
     WrongShardError,
 )
-from acker_redis.flows.delivery import deliver
+from acker_redis.flows.delivery import Delivery
 from acker_redis.flows.namespace import Flows
-from acker_redis.flows.steps import Flow, Pause
+from acker_redis.flows.steps import Flow
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Row, fail_row, touch_row
@@ -294,11 +294,12 @@ def test_batch_given_up_after_its_horizon_reports_the_cause_of_the_delay(
             raise late
             yield
 
-    steps = deliver(cast(Flows, Slow()), Batch("t"), cast(Any, None), lambda: math.inf)
-    assert isinstance(next(steps), Pause)
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    assert end.value.value is (refused if isinstance(late, LaneError) else late)
+    delivery = Delivery(cast(Flows, Slow()), Batch("t"), cast(Any, None))
+    for again in (True, False):
+        with pytest.raises(StopIteration) as end:
+            next(delivery.attempt(math.inf))
+        assert (end.value.value is not None) == again
+    assert delivery.error is (refused if isinstance(late, LaneError) else late)
 
 
 def _given_up(rig: Rig, producer: AnyProducer, errors: tuple[type[AckerError], ...]) -> bool:

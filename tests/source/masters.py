@@ -1,6 +1,8 @@
 """A connection to one server that behaves as one to a cluster: shards are cut one by one."""
 
+import asyncio
 import re
+import time
 from typing import Any
 
 from acker_redis.errors import AckerError, RedisUnavailableError
@@ -18,6 +20,10 @@ class Masters:
         """Masters that get no command."""
         self.lost: set[int] = set()
         """Masters that run scripts, and whose replies to these are lost."""
+        self.hanging: set[int] = set()
+        """Masters whose calls wait, and get no reply once these hang no more."""
+        self.hung = 0
+        """Calls that wait for such a master."""
         self.refused: dict[int, AckerError] = {}
         """Errors of masters that refuse to run scripts."""
         self.calls: list[tuple[int, str]] = []
@@ -33,13 +39,28 @@ class Masters:
         if isinstance(step, Places):
             return [str(self.master(key)) for key in step.keys]
         self._before(step)
+        if self._hangs(step):
+            self.hung += 1
+            while self._hangs(step):
+                time.sleep(0.001)
+            self.hung -= 1
+            raise _lost()
         return self._after(step, self._take(step))
 
     async def _take_async(self, step: Step) -> Any:
         if isinstance(step, Places):
             return [str(self.master(key)) for key in step.keys]
         self._before(step)
+        if self._hangs(step):
+            self.hung += 1
+            while self._hangs(step):
+                await asyncio.sleep(0.001)
+            self.hung -= 1
+            raise _lost()
         return self._after(step, await self._take(step))
+
+    def _hangs(self, step: Step) -> bool:
+        return any(self.master(key) in self.hanging for key, _ in _keys(step))
 
     def _before(self, step: Step) -> None:
         for key, script in _keys(step):

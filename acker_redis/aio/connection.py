@@ -86,21 +86,19 @@ class AsyncConnection(LoopBound):
         except FAILED as error:
             raise await self._failed(error) from error
 
-    async def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
-        """Send plain commands that change nothing in one pipeline.
+    async def commands(self, commands: Sequence[Command]) -> list[Any]:
+        """Send plain commands that change nothing, as ``each``, and return the replies.
 
         Raises the same errors as ``run``.
         """
         self._enter()
         if len(commands) == 1:
             return [await self.command(*commands[0])]
-        try:
-            pipe = self.client.pipeline(transaction=False)
-            for command in commands:
-                pipe.execute_command(*as_text(command))
-            return list(await pipe.execute())
-        except FAILED as error:
-            raise await self._failed(error) from error
+        replies = await self.each(commands)
+        for reply in replies:
+            if isinstance(reply, AckerError):
+                raise reply
+        return replies
 
     async def each(self, commands: Sequence[Command]) -> list[Any]:
         """Send plain commands, and return each reply or AckerError; see ``Connection.each``."""
@@ -132,14 +130,14 @@ class AsyncConnection(LoopBound):
                     pipe.execute_command(*command)
                 replies = await pipe.execute(raise_on_error=False)
         except FAILED as error:
-            return [await self._failed(error)] * len(commands)
+            return [await self._error(error)] * len(commands)
         return [await self._reply(*pair) for pair in zip(commands, replies, strict=True)]
 
     async def _reply(self, command: Command, reply: Any) -> Any:
         if not isinstance(reply, Exception):
             return reply
         if not is_redirection(reply):
-            return await self._failed(reply)
+            return await self._error(reply)
         try:
             return await self.command(*command)  # the client of the cluster follows it
         except AckerError as error:
@@ -282,6 +280,12 @@ class AsyncConnection(LoopBound):
         if must_leave(error):
             await self.leave()
         return translate(error, tls_options(self.client), script)
+
+    async def _error(self, error: Exception) -> AckerError:
+        """Return what ``raise await self._failed(error) from error`` would raise."""
+        failed = await self._failed(error)
+        failed.__cause__ = error
+        return failed
 
     async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
         return await outcome_of(step.function, args)

@@ -92,23 +92,18 @@ class Connection:
             self._drop_unread()
             raise
 
-    def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
-        """Send plain commands that change nothing in one pipeline.
+    def commands(self, commands: Sequence[Command]) -> list[Any]:
+        """Send plain commands that change nothing, as ``each``, and return the replies.
 
         Raises the same errors as ``run``.
         """
         if len(commands) == 1:
             return [self.command(*commands[0])]
-        try:
-            pipe = self.client.pipeline(transaction=False)
-            for command in commands:
-                pipe.execute_command(*as_text(command))
-            return list(pipe.execute())
-        except FAILED as error:
-            raise self._failed(error) from error
-        except BaseException:
-            self._drop_unread()
-            raise
+        replies = self.each(commands)
+        for reply in replies:
+            if isinstance(reply, AckerError):
+                raise reply
+        return replies
 
     def each(self, commands: Sequence[Command]) -> list[Any]:
         """Send plain commands that change nothing; return each reply, or the AckerError in place.
@@ -141,7 +136,7 @@ class Connection:
         except FAILED as error:
             if node is not None and (self._refresh is None or self._refresh.done()):
                 self._refresh = self._begin(self._read_slots)
-            return [self._failed(error)] * len(commands)
+            return [self._error(error)] * len(commands)
         except BaseException:
             self._drop_unread()
             raise
@@ -156,7 +151,7 @@ class Connection:
         if not isinstance(reply, Exception):
             return reply
         if not is_redirection(reply):
-            return self._failed(reply)
+            return self._error(reply)
         try:
             return self.command(*command)  # the client of the cluster follows it
         except AckerError as error:
@@ -295,6 +290,12 @@ class Connection:
         if must_leave(error):
             reconnect(self.client)
         return translate(error, tls_options(self.client), script)
+
+    def _error(self, error: Exception) -> AckerError:
+        """Return what ``raise self._failed(error) from error`` would raise."""
+        failed = self._failed(error)
+        failed.__cause__ = error
+        return failed
 
     def _drop_unread(self) -> None:
         """Close the connection that an exception has interrupted, and all idle ones.

@@ -20,6 +20,7 @@ from redis.retry import Retry
 
 from acker_redis import Acker, AckerConfig, Bolt, MessageId, Producer, Record, Rotator, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
+from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.keys import ShardKeys
 from tests.cluster.servers import Cluster, Node, slot_of, spread
 from tests.support import total
@@ -188,3 +189,32 @@ def test_tasks_go_on(shop: Shop) -> None:
 
     asyncio.run(main())
     shop.check()
+
+
+def test_commands_to_a_master_that_hangs_cost_one_timeout(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py's pipeline over several nodes repeats each command of that master."""
+    timeouts: list[int] = []
+    read = redis.connection.Connection.read_response
+
+    def counted(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return read(self, *args, **options)
+        except redis.TimeoutError:
+            if not threading.current_thread().name.startswith(("acker-rotator", "acker-probe")):
+                timeouts.append(self.port)
+            raise
+
+    commands = [("HGET", ShardKeys(shop.name, shard).meta, "shards") for shard in range(SHARDS)]
+    with Acker(shop.client(), shop.name) as acker:
+        acker.connection.each(commands)
+        monkeypatch.setattr(redis.connection.Connection, "read_response", counted)
+        with stopped(shop.victim):
+            replies = acker.connection.each(commands)
+            here = [port for port in timeouts if port == shop.victim.server.port]
+        assert len(here) == 1
+        for shard, reply in enumerate(replies):
+            assert isinstance(reply, RedisUnavailableError) == (shard in shop.dead)
+        with pytest.raises(RedisUnavailableError), stopped(shop.victim):
+            acker.connection.commands(commands)

@@ -12,6 +12,7 @@ from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
+from acker_redis.trees.forgotten import Reported
 from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Processing, emit_from
 
@@ -125,7 +126,7 @@ class AsyncBolt:
         return emit_from(*(handle.processing for handle in handles), key=key, edge=edge)
 
 
-class AsyncHandle:
+class AsyncHandle(Reported):
     """A message, or several together, in process; from :meth:`AsyncBolt.process`.
 
     The asyncio twin of :class:`acker_redis.sync.bolt.Handle`, for ``async with``. If the task is
@@ -147,12 +148,12 @@ class AsyncHandle:
 
     """
 
-    __slots__ = ("_acker", "_sink", "_why", "processing")
+    __slots__ = ("_acker", "_sink", "_why")
 
     def __init__(
         self, processing: Processing, sink: AsyncSink, acker: AsyncAcker | None = None
     ) -> None:
-        self.processing = processing
+        self.processing: Processing = processing
         """The state of these messages; it computes the rows and sends none."""
         self._sink = sink
         self._acker = acker

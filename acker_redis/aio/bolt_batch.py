@@ -9,12 +9,13 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.errors import ClosedError
 from acker_redis.protocol.texts import words
+from acker_redis.trees.forgotten import Reported
 
 if TYPE_CHECKING:
     from acker_redis.trees.processing_batch import Children, ProcessingBatch, Settled
 
 
-class AsyncBatchHandle:
+class AsyncBatchHandle(Reported):
     """A batch of messages in process; from :meth:`AsyncBolt.process_batch`.
 
     The asyncio twin of :class:`acker_redis.sync.bolt_batch.BatchHandle`. In an ``async with`` block
@@ -32,10 +33,10 @@ class AsyncBatchHandle:
 
     """
 
-    __slots__ = ("_acker", "_columns", "processing")
+    __slots__ = ("_acker", "_columns")
 
     def __init__(self, processing: "ProcessingBatch", acker: AsyncAcker) -> None:
-        self.processing = processing
+        self.processing: ProcessingBatch = processing
         """The state of the batch; it computes the rows and sends none."""
         self._acker = acker
         self._columns: ColumnBatch | None = None

@@ -22,6 +22,7 @@ from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.sync.bolt_batch import BatchHandle
 from acker_redis.sync.client import Acker
+from acker_redis.trees.forgotten import Reported
 from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Ids, Processing, emit_from
 
@@ -150,7 +151,7 @@ class Bolt:
         return emit_from(*(handle.processing for handle in handles), key=key, edge=edge)
 
 
-class Handle:
+class Handle(Reported):
     """A message, or several together, in process; from :meth:`Bolt.process`.
 
     Use it in a ``with`` block, or keep it and call :meth:`ack` or :meth:`fail` later:
@@ -178,10 +179,10 @@ class Handle:
 
     """
 
-    __slots__ = ("_sink", "_why", "processing")
+    __slots__ = ("_sink", "_why")
 
     def __init__(self, processing: Processing, sink: Sink) -> None:
-        self.processing = processing
+        self.processing: Processing = processing
         """The state of these messages; it computes the rows and sends none."""
         self._sink = sink
         self._why: str | BaseException | None = None

@@ -9,12 +9,13 @@ from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.errors import ClosedError
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
+from acker_redis.trees.forgotten import Reported
 
 if TYPE_CHECKING:
     from acker_redis.trees.processing_batch import Children, ProcessingBatch, Settled
 
 
-class BatchHandle:
+class BatchHandle(Reported):
     """A batch of messages in process; from :meth:`Bolt.process_batch`.
 
     In a ``with`` block the batch is settled at the end: messages that were not failed are acked.
@@ -29,10 +30,10 @@ class BatchHandle:
 
     """
 
-    __slots__ = ("_acker", "_columns", "processing")
+    __slots__ = ("_acker", "_columns")
 
     def __init__(self, processing: "ProcessingBatch", acker: Acker) -> None:
-        self.processing = processing
+        self.processing: ProcessingBatch = processing
         """The state of the batch; it computes the rows and sends none."""
         self._acker = acker
         self._columns: ColumnBatch | None = None

@@ -145,7 +145,7 @@ class Processing:
 
     __slots__ = (
         "_begun_in", "_codes", "_drawn", "_edges", "_ids", "_keys", "_lock", "_places", "_state",
-        "inputs",
+        "_tried", "inputs",
     )  # fmt: skip
 
     def __init__(self, *inputs: AnyId, ids: Ids = PLAIN) -> None:
@@ -163,6 +163,8 @@ class Processing:
         """Unused random ids for the next children."""
         self._begun_in = getpid()
         self._state: _State = "open"
+        self._tried = False
+        """Whether an ack or a failure was tried."""
         self._lock = Lock()
         self._keys: set[str] | None = None
         self._places: dict[MessageId, int] | None = None
@@ -171,6 +173,11 @@ class Processing:
     def open(self) -> bool:
         """Whether the messages were neither acked nor failed."""
         return self._state == "open"
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether no attempt was made to ack or fail them, by the process that began them."""
+        return not self._tried and any(self.inputs) and self._begun_in == getpid()
 
     @property
     def has_failed(self) -> bool:
@@ -234,7 +241,7 @@ class Processing:
         """
         with self._lock:
             self._check_open()
-            self._state = "acked"
+            self._state, self._tried = "acked", True
             # A child of a window may carry its code in some of the trees only.
             if len(self.inputs) != 1 or self._codes:
                 return self._rows(0)
@@ -264,6 +271,7 @@ class Processing:
             if self.has_failed:
                 raise ClosedError("this message was failed before")
             whole = self._state == "open"
+            self._tried = True
             self._state = "failed" if whole else "acked, then failed"
             return self._rows(FAIL, text, whole=whole)
 

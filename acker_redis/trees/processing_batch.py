@@ -118,6 +118,11 @@ class ProcessingBatch:
         """Whether the batch is not settled."""
         return self._settled is None
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether no attempt was made to settle the batch, by the process that began it."""
+        return self._settled is None and len(self) > 0 and self._begun_in == getpid()
+
     def emit(
         self, counts: int | Sequence[int] | Ints = 1, *, key: str | None = None, edge: str = ""
     ) -> Children:

@@ -242,6 +242,7 @@ class AsyncSource(LoopBound):
         Use it as ``async for verdict in source.verdicts()``.
         """
         self._enter()
+        await self._check_may_wait("verdicts")
         own = self._pump is asyncio.current_task()
         while self._turn.locked():
             # The source's own task waits for a step in join() or emit() to end.

@@ -376,6 +376,7 @@ class Source:
 
         Raises:
             ConfigError: Another thread runs this source.
+            AckerError: A callback calls this method.
 
         Examples:
             >>> acker = Acker.from_url(url, "orders")
@@ -387,6 +388,7 @@ class Source:
             ack order-1
 
         """
+        self._check_may_wait("verdicts")
         own = self._pump is threading.current_thread()
         while not self._turn.acquire(timeout=0.1 if own else 0):
             # The source's own thread waits for a step in join() or emit() to end.

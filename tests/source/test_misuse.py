@@ -61,7 +61,7 @@ def emit_group(source: AnySource) -> None:
 
 
 @pytest.mark.parametrize("callback", CALLBACKS)
-@pytest.mark.parametrize("method", ["join", "step"])
+@pytest.mark.parametrize("method", ["join", "step", "run"])
 def test_callback_that_would_wait_for_itself_gets_an_error_at_once(
     calls: Callable[..., AnySource], callback: str, method: str
 ) -> None:
@@ -86,7 +86,8 @@ def test_callback_that_would_wait_for_itself_gets_an_error_at_once(
         feed(source, callback)
         wait_until(lambda: errors, "the error")
     assert type(errors[0]) is AckerError
-    assert f"{method}() inside a callback of source t would wait for itself" in str(errors[0])
+    name = "verdicts" if method == "run" else method
+    assert f"{name}() inside a callback of source t would wait for itself" in str(errors[0])
 
 
 @pytest.mark.parametrize("callback", CALLBACKS)

@@ -99,8 +99,8 @@ class Twin:
     def stop(self) -> Any:
         return self._loop.call(self.source.stop())
 
-    def run(self) -> None:
-        self._loop.call(self.source.run())
+    def run(self) -> Any:
+        return self._loop.call(self.source.run())
 
     def verdicts(self) -> Iterator[Verdict]:
         verdicts, end = self.source.verdicts(), object()

@@ -15,12 +15,8 @@ from acker_redis.aio.group import AsyncGroup
 from acker_redis.aio.loops import LoopBound
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
-from acker_redis.flows.source import (
-    SourceFlows,
-    report_when_forgotten,
-    waits_for_itself,
-    was_stopped,
-)
+from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, was_stopped
+from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words

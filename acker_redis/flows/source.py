@@ -18,7 +18,7 @@ The step
 4. *Say.* Close the trees whose messages were sent, and fail those whose ``send`` failed.
 5. *Emit.* Track a batch of due records, and send their messages once the batch is applied. So a
    message is sent only when its tree is tracked. A tree that the acker rejected is not sent.
-   (``emits.py`` has steps 4 and 5.)
+   (``emits.py`` has steps 4 and 5, ``pace.py`` says when the source may emit.)
 6. *Report.* Call back for completion groups of which each record has its verdict (``groups.py``).
 
 Failures
@@ -64,21 +64,20 @@ state, and no other shard can change it.** In detail:
 
 import logging
 import time
-import weakref
 from collections import deque
 from collections.abc import Iterable
 
 from acker_redis.errors import (
     AckerError,
-    ClosedError,
     ConfigError,
     NamespaceNotFoundError,
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.flows.emits import SHARD_ERRORS, Emits
+from acker_redis.flows.emits import Emits
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.outcomes import OutcomeFlows
+from acker_redis.flows.source_state import SHARD_ERRORS
 from acker_redis.flows.steps import Flow, Hand, Tell
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
@@ -401,34 +400,3 @@ def _unticked(status: ShardStatus) -> str:
         late = (status.now_ms - status.ticked_ms) / 1000
         return f"no rotator has ticked for {late:.0f} s: run acker-redis rotator"
     return ""
-
-
-def waits_for_itself(name: str, method: str) -> AckerError:
-    """Return the error of a callback that waits for the end of the step that calls it."""
-    return AckerError(
-        f"{method}() inside a callback of source {name} would wait for itself: the step that calls "
-        "the callback ends after it; return from the callback first (or leave the loop over "
-        "verdicts())"
-    )
-
-
-def was_stopped(name: str) -> ClosedError:
-    """Return the error of an ``emit`` to a source that was stopped."""
-    return ClosedError(
-        f"source {name} was stopped: call start(), run() or step() before it takes more records"
-    )
-
-
-def report_when_forgotten(source: object, flows: SourceFlows) -> "weakref.finalize[..., object]":
-    """Log a warning when a source is deleted, or the program ends, with records in its inbox."""
-    # It must hold neither the source nor its callbacks, which may hold the source.
-    return weakref.finalize(source, _report_forgotten, flows.name, flows.inbox)
-
-
-def _report_forgotten(name: str, inbox: "deque[tuple[Record, int | None]]") -> None:
-    if inbox:
-        log.warning(
-            "%d records were emitted and not tracked, because nothing ran source %s after that: "
-            "use a with block, or call start(), run() or step(); join() waits for their verdicts",
-            len(inbox), name,
-        )  # fmt: skip

@@ -15,12 +15,8 @@ from acker_redis.errors import (
     RejectedError,
 )
 from acker_redis.flows.forks import begins_in_children
-from acker_redis.flows.source import (
-    SourceFlows,
-    report_when_forgotten,
-    waits_for_itself,
-    was_stopped,
-)
+from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, was_stopped
+from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Flow, Hand
 from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.texts import words

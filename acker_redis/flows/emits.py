@@ -18,7 +18,6 @@ from acker_redis.errors import (
     ClosedError,
     ConfigError,
     LaneError,
-    RedisUnavailableError,
 )
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
@@ -121,7 +120,7 @@ class Emits(Paces):
             yield from self.groups.join(
                 attempt.record for doubt in tried.values() for attempt in doubt.attempts
             )
-        except RedisUnavailableError as error:
+        except SHARD_ERRORS as error:
             self._fail(0, error)
             return 0
         replies = yield from each_of(
@@ -163,17 +162,17 @@ class Emits(Paces):
         self._full -= applied.keys()
         self._notice(applied.values())
         yield from self._take()
-        accepted: list[Attempt] = []
-        sent = 0
+        accepted: dict[int, list[Attempt]] = {}
+        errors: dict[int, AckerError] = {}
         for shard, reply in applied.items():
             try:
-                accepted += yield from self._accepted(waiting[shard], reply)
-            except SHARD_ERRORS as error:
-                self._fail(shard, error)
-                continue
-            # After an error before this line, the next step applies and sends the batch.
-            sent += len(self._doubts.pop(shard).attempts)
-        yield from self._send(accepted)
+                accepted[shard] = yield from self._accepted(waiting[shard], reply)
+            except AckerError as error:
+                errors[shard] = error
+        # After an error before this line, the next step applies and sends the batches.
+        sent = sum(len(self._doubts.pop(shard).attempts) for shard in accepted)
+        yield from self._send([attempt for some in accepted.values() for attempt in some])
+        self._fail_all(errors)
         yield from self._say()
         return sent
 
@@ -190,7 +189,7 @@ class Emits(Paces):
         try:
             if 0 in self._ready:
                 yield from self._flows.read_config(patient=False)
-        except RedisUnavailableError as error:
+        except SHARD_ERRORS as error:
             self._fail(0, error)
         if self._flows.reshard:
             yield from self._leave_shards()
@@ -319,8 +318,6 @@ class Emits(Paces):
                 if not its:
                     del self._work[shard]
             for shard, error in away.items():
-                if shard >= self._shards:
-                    raise error
                 self._fail(shard, error)
 
 

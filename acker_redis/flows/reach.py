@@ -29,6 +29,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 PROBE_EVERY = 1.0
 """Longest pause between two probes of a server, in seconds."""
 
+PROBE_LASTS = 60.0
+"""Seconds after which a probe without a result is replaced by another."""
+
 
 @dataclass(slots=True)
 class _Away:
@@ -47,6 +50,7 @@ class _Probe:
     """The probe of a server."""
 
     running: Begun | None = None
+    began: float = 0.0
     times: int = 0
     at: float = 0.0
     """When the next one is due."""
@@ -124,14 +128,18 @@ class Reach:
         for place, shards in asked.items():
             probe = self._probes.setdefault(place, _Probe())
             if probe.running is not None:
-                if not probe.running.done():
+                if probe.running.done():
+                    self._note_answers(probe, now)
+                elif now < probe.began + PROBE_LASTS:
                     continue
-                self._note_answers(probe, now)
+                else:
+                    # Nothing runs it any more: the process was forked, or its event loop closed.
+                    probe.running, probe.at = None, now
             waiting = [shard for shard in shards if not self._away[shard].answers]
             if not waiting:
                 del self._probes[place]
             elif now >= probe.at:
-                probe.running = yield Begin(self._ask(waiting))
+                probe.began, probe.running = now, (yield Begin(self._ask(waiting)))
 
     def _note_answers(self, probe: _Probe, now: float) -> None:
         assert probe.running is not None  # noqa: S101 - the caller has checked it

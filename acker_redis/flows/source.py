@@ -46,7 +46,10 @@ state, and no other shard can change it.** In detail:
   When the shard is back, its stream is read from the oldest entry. A verdict that counted before is
   recognized by its entry or its anchor, as after any error.
 * *No early timeout.* An attempt times out only if the step has read all waiting verdicts of its
-  shard, and the shard has answered for ``GRACE`` seconds. Otherwise its timeout begins again.
+  shard, and the shard has answered for ``GRACE`` seconds. Otherwise its timeout begins again. After
+  a reshard an anchor counts as that of its new shard, and its verdict may wait on the old one. So
+  nothing times out until all waiting verdicts of each old shard were read once. (No tree is pending
+  when the number of shards changes.)
 * *No batch twice.* A batch has the trees of one shard, and each shard has its own lane: own name,
   own numbers, at most one batch in doubt. While it is in doubt, the shard gets no other batch of
   the lane. So the numbers on a shard only grow, and the fence refuses a repeat. The time of the
@@ -71,7 +74,6 @@ from acker_redis.errors import (
     AckerError,
     ConfigError,
     NamespaceNotFoundError,
-    RedisUnavailableError,
     WrongShardError,
 )
 from acker_redis.flows.emits import Emits
@@ -122,6 +124,11 @@ class SourceFlows(Emits):
         self._left_out: set[int] = set()
         """Shards that the log calls left out."""
         self._away_before: set[int] = set()
+        self._unread: set[int] = set()
+        """Shards whose waiting verdicts were not all read since the number of shards changed.
+
+        An anchor of theirs may count as that of another shard now, which answers.
+        """
         self._unticked = ""
         """Why trees of shard 0 do not expire, if they do not; else ''."""
 
@@ -228,16 +235,22 @@ class SourceFlows(Emits):
         config = yield from self._flows.config()
         if self._outcomes is None or config.shards != self._shards:
             # First step, after an error, after a reshard, or the namespace was created again.
-            self._shards = config.shards
+            self._count_shards(config.shards)
             self._outcomes = OutcomeFlows(self._flows.shards(config), self.name, config.edges)
             self._after.clear()
             self._ready = set((yield from self._reach.ready(config.shards, now)))
         self._heard = set()
 
+    def _count_shards(self, shards: int) -> None:
+        """Note the number of shards."""
+        if self._shards != shards:
+            self._unread |= set(range(min(self._shards, shards)))
+        self._shards = shards
+
     def _read_config(self, known: AckerConfig | None) -> Flow[None]:
         try:
             yield from self._flows.read_config(patient=False)
-        except RedisUnavailableError as error:
+        except SHARD_ERRORS as error:
             if known is None:
                 raise
             self._fail(0, error)  # the others go on with the configuration that is known
@@ -250,7 +263,7 @@ class SourceFlows(Emits):
         if not self._without_groups:
             try:
                 yield from flow
-            except RedisUnavailableError as error:
+            except SHARD_ERRORS as error:
                 self._fail(0, error)
 
     def _hear(self) -> Flow[int]:
@@ -259,7 +272,8 @@ class SourceFlows(Emits):
         try:
             found = yield from self._outcomes.read_each(sorted(self._ready), ENTRIES, self._after)
             if self._outcomes.shards != self._shards:
-                self._shards, self._flows.known = self._outcomes.shards, None
+                self._count_shards(self._outcomes.shards)
+                self._flows.known = None
                 self._ready = {*found.read, *found.errors}
             self._fail_all(found.errors)
             self._take_in()  # an entry may hold the verdict of a record tracked since
@@ -267,6 +281,7 @@ class SourceFlows(Emits):
                 self._after[entry.shard] = entry.id
                 yield from self._tell(self.pending.verdicts(entry, now))
             self._heard = {s for s, entries in found.read.items() if entries < ENTRIES}
+            self._unread -= self._heard
             yield from self._take()
         except BaseException:
             self._after.clear()  # verdicts that do not count yet are read again
@@ -288,12 +303,6 @@ class SourceFlows(Emits):
         self.pending.taken(taken)
         self._full -= {entry.shard for entry in taken}
         self._fail_all(errors)
-
-    def _fail_all(self, errors: dict[int, AckerError]) -> None:
-        for shard, error in errors.items():
-            if not isinstance(error, SHARD_ERRORS):
-                raise error
-            self._fail(shard, error)
 
     def _tell(self, verdicts: Iterable[Verdict]) -> Flow[None]:
         for verdict in verdicts:
@@ -339,7 +348,11 @@ class SourceFlows(Emits):
         timed_out = []
         for anchor in self.pending.timed_out():
             shard = shard_of(anchor, self._shards)
-            if shard in self._ready and now >= self._reach.since(shard) + GRACE:
+            if (
+                not self._unread
+                and shard in self._ready
+                and now >= self._reach.since(shard) + GRACE
+            ):
                 timed_out.append(anchor)
             else:
                 self.pending.revive(anchor)  # verdicts of that shard may wait
@@ -359,7 +372,7 @@ class SourceFlows(Emits):
             return None
         try:
             status = yield from self._flows.shard_status(ShardKeys(self._flows.namespace, 0))
-        except RedisUnavailableError as error:
+        except SHARD_ERRORS as error:
             self._fail(0, error)
             return None
         self._flows.note(status)

@@ -30,6 +30,10 @@ SHARD_ERRORS = (RedisUnavailableError, RedisRefusedError, FenceFullError)
 """Errors of one shard, for which it is left out; after others the step ends."""
 
 
+REMOVED_PAUSE = 5.0
+"""Seconds until a removed shard that has not answered is called again."""
+
+
 class SourceState:
     """The state that the parts of a step share."""
 
@@ -49,6 +53,8 @@ class SourceState:
         """Shards whose calls have not failed in this step; the others are left out."""
         self._heard: set[int] = set()
         """Shards of which this step has read all waiting verdicts."""
+        self._removed: dict[int, float] = {}
+        """When a removed shard with a batch in doubt is called again, if it has not answered."""
         self._after: dict[int, str] = {}
         """The last entry that was read from each shard, since its stream was read from the oldest.
         """
@@ -65,6 +71,9 @@ class SourceState:
 
     def _fail(self, shard: int, error: AckerError) -> None:
         """Leave a shard out after an error; raise the error if no shard is left."""
+        if shard >= self._shards:
+            self._removed[shard] = time.monotonic() + REMOVED_PAUSE
+            return
         for each in self._reach.failed(shard, error, time.monotonic()):
             self._ready.discard(each)
             self._heard.discard(each)
@@ -73,6 +82,13 @@ class SourceState:
                 self.groups.failed()
         if not self._ready:
             raise error
+
+    def _fail_all(self, errors: dict[int, AckerError]) -> None:
+        """Leave shards out after their errors; raise an error that is not one of a shard."""
+        for shard, error in errors.items():
+            if not isinstance(error, SHARD_ERRORS):
+                raise error
+            self._fail(shard, error)
 
     def _patiently(self, work: Callable[[], Flow[T]]) -> Flow[T]:
         """Run a part of the step; while no shard is left, repeat it as long as the client may."""
@@ -87,8 +103,10 @@ class SourceState:
                 self._ready = set(ready)
 
     def _may_call(self, shard: int) -> bool:
+        if shard < self._shards:
+            return shard in self._ready
         # The shard of a batch in doubt may be removed by now; its calls are answered with that.
-        return shard in self._ready or shard >= self._shards
+        return time.monotonic() >= self._removed.get(shard, 0.0)
 
     @property
     def _without_groups(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
-from acker_redis.flows.reach import LONGEST_PAUSE, PROBE_EVERY, Reach
+from acker_redis.flows.reach import LONGEST_PAUSE, PROBE_EVERY, PROBE_LASTS, Reach
 from acker_redis.flows.steps import AskEach, Begin, Places, Step
 
 AWAY = RedisUnavailableError("no answer")
@@ -158,6 +158,20 @@ def test_probe_that_is_cancelled_or_fails_is_repeated() -> None:
         end(it.probes.pop(0)[1])
         assert it.ready() == [0, 2]
         it.ready(PROBE_EVERY)
+    it.answer()
+    assert it.ready(DUE) == [0, 1, 2, 3]
+
+
+def test_probe_that_never_ends_is_replaced() -> None:
+    """Nothing runs it any more: the process was forked, or its event loop was closed."""
+    it = Masters()
+    it.ready()
+    it.reach.failed(1, AWAY, it.now)
+    it.ready()
+    it.probes.pop()
+    assert it.ready(PROBE_LASTS / 2) == [0, 2]
+    assert it.probes == []
+    assert it.ready(PROBE_LASTS) == [0, 2]
     it.answer()
     assert it.ready(DUE) == [0, 1, 2, 3]
 

@@ -54,9 +54,12 @@ class Sent:
         """Whether certainly no part was applied: the batch may be sent under another number."""
         return not self.doubt and not self.replies
 
-    def first_sent(self, part: int) -> float:
-        """Return when a part was first sent; now, if it was not sent yet."""
-        return self.times.setdefault(part, time.monotonic())
+    def horizon(self, part: int) -> float:
+        """Return when the fence of a part may expire, on the ``time.monotonic`` clock.
+
+        It counts from the first call, which is now if there was none.
+        """
+        return self.times.setdefault(part, time.monotonic()) + self.fence_ms / 1000
 
 
 class Sendable(Protocol):

@@ -161,9 +161,9 @@ class Applies(Known):
         while True:
             again = number in sent.doubt
             if again:
-                yield from self._renew(part.shard, sent, deadline)
+                yield from self._renew(part.shard, sent, min(deadline, sent.horizon(number)))
             # After this time the fence may be deleted, and a retry would be applied again.
-            horizon = sent.first_sent(number) + sent.fence_ms / 1000
+            horizon = sent.horizon(number)
             if time.monotonic() > horizon:
                 raise LaneError(
                     f"this batch was first sent more than {sent.fence_ms / 1000:.0f} s ago: too "

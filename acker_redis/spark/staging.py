@@ -134,8 +134,7 @@ def written(df: DataFrame, folder: str) -> Staged:
 def _write(df: DataFrame, folder: str) -> None:
     # The second algorithm moves files of a task to the folder before the job commits. If its
     # executor is lost meanwhile, files of two attempts may stay.
-    writer = df.write.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
-    writer.option("compression", "lz4").parquet(folder)
+    df.write.option("mapreduce.fileoutputcommitter.algorithm.version", "1").parquet(folder)
 
 
 def read(spark: SparkSession, schema: StructType, *paths: str) -> DataFrame:

@@ -41,16 +41,20 @@ class IdColumns:
         """
         for file in self.files:
             with pq.ParquetFile(file, pre_buffer=False) as source:
-                for batch in source.iter_batches(_ROWS, columns=list(set(self.names.values()))):
-                    yield self._table(batch)
+                # Spark finds a column of another case, too.
+                held = {name.lower(): name for name in reversed(source.schema_arrow.names)}
+                held |= {name: name for name in source.schema_arrow.names}
+                used = {n: held.get(c, held.get(c.lower())) for n, c in self.names.items()}
+                columns = [column for column in used.values() if column]
+                for batch in source.iter_batches(_ROWS, columns=list(dict.fromkeys(columns))):
+                    yield self._table(batch, used)
 
-    def _table(self, batch: pa.RecordBatch) -> pa.Table:
-        held = set(batch.schema.names)
+    def _table(self, batch: pa.RecordBatch, used: Mapping[str, str | None]) -> pa.Table:
         found = pa.table(
             {
                 # A file of an older job may lack a column, which Spark reads as nulls, too.
-                name: batch.column(column) if column in held else pa.nulls(len(batch), pa.int64())
-                for name, column in self.names.items()
+                name: batch.column(column) if column else pa.nulls(len(batch), pa.int64())
+                for name, column in used.items()
             }
         )
         if self.unanchored:

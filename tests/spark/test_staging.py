@@ -1,0 +1,247 @@
+"""One evaluation is a set of committed files: where they are, what they hold, when they go."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from acker_redis.errors import ConfigError
+from acker_redis.spark import Acker, BoltWriter, FileQueue, MicroBatch, TrackWriter, staging
+from acker_redis.spark.fold.id_columns import IdColumns
+from tests.spark.conftest import MakeSparkAcker, outcomes
+
+SCHEMA = "order_id STRING, anchor BIGINT, tuple BIGINT"
+CHECKPOINTED: dict[str, Any] = {"query_id": None, "app_id": "app"}
+
+
+def records(spark: SparkSession, count: int = 20) -> DataFrame:
+    return spark.range(count).select(F.format_string("o-%02d", "id").alias("order_id"))
+
+
+def run(stream: DataFrame, checkpoint: Path, call: Callable[[DataFrame, int], object]) -> None:
+    """Run a query on all rows that wait."""
+    writer = stream.writeStream.foreachBatch(call).option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))
+
+
+@pytest.fixture
+def queue(spark: SparkSession, by_driver: Acker, tmp_path: Path) -> FileQueue:
+    """Return a queue with the messages of 20 orders, which two batches have tracked."""
+    made = FileQueue(tmp_path / "queue")
+    track = TrackWriter(by_driver, "t", {"price": made}, source_id="order_id", query_id="ingest")
+    track(records(spark).where("order_id < 'o-10'"), 0)
+    track(records(spark).where("order_id >= 'o-10'"), 1)
+    return made
+
+
+def test_rows_are_kept_in_the_checkpoint_until_the_next_batch(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    kept: list[list[Path]] = []
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            b.ack(b.freeze(b.df.withColumn("chance", F.rand())))
+        kept.append(files(tmp_path / "checkpoint" / "acker-staging"))
+
+    stream = queue.read_stream(spark, SCHEMA, maxFilesPerTrigger="1")
+    run(stream, tmp_path / "checkpoint", job)
+    assert len(kept) > 1
+    assert all(kept)
+    first, second = kept[:2]
+    assert not set(first) & set(second), "a batch deletes the files of the batch before"
+    assert len(outcomes(acker.client)) == 20
+
+
+CHANGES: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "unchanged": lambda df: df,
+    "selected": lambda df: df.select("tuple", "anchor"),
+    "renamed": lambda df: df.withColumnRenamed("order_id", "name"),
+    "filtered": lambda df: df.where("order_id <> 'o-03'"),
+    "computed": lambda df: df.withColumn("chance", F.rand()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rows_of_a_file_source_are_copied_only_if_the_stream_changes_them(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path, change: str,
+) -> None:  # fmt: skip
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    stream = CHANGES[change](queue.read_stream(spark, SCHEMA))
+    rows: set[tuple[Any, ...]] = set()
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            assert b.df.columns == stream.columns
+            assert sorted(b.df.collect()) == sorted(df.collect()) or change == "computed"
+            rows.update((row.anchor, row.tuple) for row in b.df.collect())
+            b.ack(b.df)
+
+    run(stream, tmp_path / "checkpoint", job)
+    copied = bool(files(tmp_path / "checkpoint" / "acker-staging"))
+    assert copied is (change in ("filtered", "computed"))
+    expected = CHANGES[change](queue.read(spark, SCHEMA)).select("anchor", "tuple")
+    assert rows == {tuple(row) for row in expected.collect()}
+    assert len(outcomes(acker.client)) == len(rows)
+
+
+def test_rows_whose_file_was_replaced_are_left_out_as_by_the_source(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """The query has listed a file that replace() deletes; it must not end, now or later."""
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    seen: list[int] = []
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        for each in files(queue.path)[:1]:
+            each.unlink()
+        with acker.batch(df, batch_id) as b:
+            b.ack(b.df)
+            seen.append(b.df.count())
+
+    left = sum(pq.read_metadata(each).num_rows for each in files(queue.path)[1:])
+    run(queue.read_stream(spark, SCHEMA), tmp_path / "checkpoint", job)
+    assert seen == [left]
+    assert len(outcomes(acker.client)) == left
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_messages_are_written_once_and_renamed(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool,
+) -> None:  # fmt: skip
+    """Of a middle job from a queue of files to another: nothing else is written."""
+    written: list[str] = []
+    real = staging.written
+
+    def notes(df: DataFrame, folder: str) -> Any:
+        written.append(folder)
+        return real(df, folder)
+
+    monkeypatch.setattr(staging, "written", notes)
+    monkeypatch.setattr("acker_redis.spark.streams.aside.written", notes)
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    after = FileQueue(tmp_path / "after")
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            messages = b.emit(b.df.where("anchor > 0"), edge="next", queue=after)
+        if changed:
+            messages = messages.where("order_id >= 'o-00'")
+        b.hand_on(messages, after)
+
+    run(queue.read_stream(spark, SCHEMA), tmp_path / "checkpoint", job)
+    assert len(written) == (2 if changed else 1)
+    assert all(Path(each).name.startswith("_writing-") for each in written)
+    assert not list(after.path.glob("_writing-*")) or changed
+    acker.ack(after.read(spark, SCHEMA), 0, query_id="last")
+    assert [v[:2] for v in outcomes(acker.client)] == [("ack", "completed")] * 20
+
+
+def test_writer_with_one_queue_publishes_what_it_applied(
+    spark: SparkSession, queue: FileQueue, by_driver: Acker, tmp_path: Path
+) -> None:
+    """Of a plan that changes: each message in the queue is one that the acker knows."""
+    after = FileQueue(tmp_path / "after")
+    writer = BoltWriter(
+        by_driver, lambda df, _: df.where(F.rand() < 0.5), {"next": after}, unmentioned="ack"
+    )
+    writer(queue.read(spark, SCHEMA), 0)
+    by_driver.ack(after.read(spark, SCHEMA), 0, query_id="last")
+    found = outcomes(by_driver.client)
+    assert [v[:2] for v in found] == [("ack", "completed")] * 20
+
+
+def test_messages_of_a_failed_block_are_not_published(
+    spark: SparkSession, queue: FileQueue, by_driver: Acker, tmp_path: Path
+) -> None:
+    after = FileQueue(tmp_path / "after")
+
+    def batch() -> MicroBatch:
+        return by_driver.batch(queue.read(spark, SCHEMA), 0)
+
+    with pytest.raises(ValueError, match="stop"), batch() as b:
+        b.emit(b.df, edge="next", queue=after)
+        raise ValueError("stop")
+    assert not list(after.path.glob("batch-*"))
+    with batch() as b:
+        messages = b.emit(b.df, edge="next", queue=after)
+    b.hand_on(messages, after)
+    assert len(list(after.path.glob("_writing-*"))) == 0, "the next batch deletes what is left"
+    assert after.read(spark, SCHEMA).count() == 20
+
+
+def test_columns_of_any_name_and_without_a_type_are_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.range(3).select(
+        F.col("id").alias("n"), F.lit(None).alias("why"), (F.col("id") * 2).alias("N"),
+        F.col("id").alias("a b.c"), F.lit(None).alias("n"),
+    )  # fmt: skip
+    kept = staging.written(rows, str(tmp_path / "kept")).df
+    assert kept.columns == rows.columns
+    assert [f.dataType for f in kept.schema] == [f.dataType for f in rows.schema]
+    assert sorted(map(tuple, kept.collect())) == [
+        (0, None, 0, 0, None), (1, None, 2, 1, None), (2, None, 4, 2, None),
+    ]  # fmt: skip
+
+
+def test_old_folders_of_dead_runs_are_deleted_and_young_ones_stay(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    root = tmp_path / "staging"
+    acker = make_spark_acker(client=by_driver.client, staging=str(root))
+    old, young, other = root / "test@q" / "old", root / "test@q" / "young", root / "test@r" / "old"
+    for each in (old, young, other):
+        each.mkdir(parents=True)
+    for each in (old, other):
+        os.utime(each, (0, 0))
+    with acker.batch(queue.read(spark, SCHEMA), 0) as b:
+        b.ack(b.df.where("true"))
+    assert not old.exists()
+    assert young.exists()
+    assert other.exists(), "of another query"
+
+
+def test_cluster_needs_a_folder_that_its_executors_share(
+    spark: SparkSession, queue: FileQueue, by_driver: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "is_local", lambda _: False)
+    with (
+        pytest.raises(ConfigError, match=r"give Acker\(.., staging=\)"),
+        by_driver.batch(queue.read(spark, SCHEMA), 0) as b,
+    ):
+        b.ack(b.df.where("true"))
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/queue", "hdfs://name/queue", "dbfs:/queue"])
+def test_queue_of_files_needs_an_atomic_rename(path: str) -> None:
+    with pytest.raises(ConfigError, match="DeltaQueue"):
+        FileQueue(path)
+
+
+def test_ids_are_read_as_spark_reads_them(tmp_path: Path) -> None:
+    """A column of another case, and one that a file lacks."""
+    pq.write_table(pa.table({"Anchor": [1, 2], "tuple": [3, 4]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"anchor": [5], "other": [6]}), tmp_path / "b.parquet")
+    names = {"anchor": "anchor", "delta": "tuple"}
+    both = IdColumns((tmp_path / "a.parquet", tmp_path / "b.parquet"), names)
+    assert both.rows == 3
+    first, second = both.tables()
+    assert first.to_pydict() == {"anchor": [1, 2], "delta": [3, 4]}
+    assert second.to_pydict() == {"anchor": [5], "delta": [None]}

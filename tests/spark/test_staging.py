@@ -181,7 +181,7 @@ def test_messages_of_a_failed_block_are_not_published(
     with batch() as b:
         messages = b.emit(b.df, edge="next", queue=after)
     b.hand_on(messages, after)
-    assert len(list(after.path.glob("_writing-*"))) == 0, "the next batch deletes what is left"
+    assert len(list(after.path.glob("_writing-*"))) == 0, "the next batch deletes leftovers"
     assert after.read(spark, SCHEMA).count() == 20
 
 

@@ -33,9 +33,11 @@ class Kept:
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self.socket = directory / "redis.sock"
+        """A link to the socket, which exists only while the server lets clients in."""
+        self._listens = directory / "server.sock"
         self._binary = binary
         self._settings = (
-            *("--dir", str(directory), "--unixsocket", str(self.socket)),
+            *("--dir", str(directory), "--unixsocket", str(self._listens)),
             *settings,
         )
         self._server: EmbeddedRedis | None = None
@@ -60,7 +62,10 @@ class Kept:
 
     def start(self) -> None:
         """Start it from its directory; return when the data is loaded."""
+        # It demands a password until OpenRedis has taken it away, and clients do not retry that.
+        self.socket.unlink(missing_ok=True)
         self._server = OpenRedis(binary=self._binary, extra_args=self._settings).start()
+        self.socket.symlink_to(self._listens)
 
     def kill(self) -> None:
         """Kill its process with SIGKILL."""

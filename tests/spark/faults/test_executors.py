@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import psutil
 import pytest
 
 from acker_redis import Acker
 from acker_redis.spark.acker import Mode
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage, spark_home
-from tests.spark.faults.work import STEPS, TASK, Case, Kind, picked, reconcile
+from tests.spark.faults.work import STEPS, TASK, Case, Kind, executors, picked, reconcile
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +50,13 @@ def test_killed_executor_applies_each_call_once(
         if name != step:
             assert cluster.run(function, case)["repeated"] == 0
             continue
-        before = executors(cluster)
+        before = executors(cluster.pid)
         fault = cluster.plan(where, at, "kill-executor")
         in_executors = replace(case, mode="executors")
         cluster.run(function, in_executors)
         assert fault.happened
         fault.lift()
-        assert before - executors(cluster), "no executor was killed"
+        assert before - executors(cluster.pid), "no executor was killed"
         report = cluster.run(function, in_executors)
         assert report["repeated"] == report["calls"] > 0
     reconcile(case, client, None)
@@ -88,12 +87,3 @@ def check_picked(cluster: Stage, case: Case, client: Acker, mode: Mode, kill: bo
     assert not written & failed
     assert written | failed == {str(i) for i in range(60)}
     assert "ack" not in found.values()
-
-
-def executors(cluster: Stage) -> set[int]:
-    """Return the process ids of the executors."""
-    found = set()
-    for each in psutil.Process(cluster.pid).children(recursive=True):
-        if each.name() == "java" and "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
-            found.add(each.pid)
-    return found

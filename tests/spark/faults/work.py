@@ -14,7 +14,9 @@ odd ones have gaps between them. The last digit of ``i`` decides its verdict:
 Functions whose first argument is a session run on a :class:`Stage`; the others run in the tests.
 """
 
+import contextlib
 import os
+import signal
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -229,9 +231,19 @@ def picked(spark: SparkSession, case: Case, kill: bool = False) -> list[int]:
     pick = F.udf(chance, "boolean").asNondeterministic()
     with acker.batch(messages, 0, query_id="bolt") as b:
         done = b.freeze(b.df.withColumn("pick", pick("i")))
-        for each in psutil.Process().children(recursive=True) if kill else ():
-            if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
-                each.kill()
+        for each in executors(os.getpid()) if kill else ():
+            os.kill(each, signal.SIGKILL)
         out = b.emit(done.where("pick"), edge=EDGE)
         b.fail(done.where("NOT pick"), "not picked")
     return [row.i for row in out.select("i").collect()]
+
+
+def executors(driver: int) -> set[int]:
+    """Return the process ids of the executors of a driver."""
+    found = set()
+    for each in psutil.Process(driver).children(recursive=True):
+        # A worker of Python that has just ended has no command.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if each.name() == "java" and "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+                found.add(each.pid)
+    return found

@@ -112,6 +112,7 @@ if #lanes > MAX_LANES or (#lanes > 0 and next(given)) then
   return refuse('ARGS', 'lanes must be the only changes in their call, ' .. MAX_LANES .. ' at most')
 end
 
+-- part: fields
 local have, flat = {}, call('HGETALL', meta)
 for i = 1, #flat, 2 do have[flat[i]] = flat[i + 1] end
 local conf = { have.schema }

@@ -26,6 +26,7 @@ local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'tic
 -- part: schema
 local conf_buckets, conf_current, tick_ms = conf[2], conf[3], tonumber(conf[4])
 -- part: ring
+-- part: fields
 if not tick_ms or not (tick_ms >= 1 and tick_ms <= 1e12) then
   return refuse('SCHEMA', meta .. ' has been tampered with: tick_ms')
 end

@@ -10,9 +10,6 @@ Reply    {now ms, {pending records of bucket 0, 1, ..}, records and blocks left 
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
 -- part: begin
--- A thousand sources have four fields each, the rest are some hundred.
-local MAX_FIELDS = 10000
-
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys (shard, shard:meta) and no arguments')
 end
@@ -20,9 +17,7 @@ local conf = call('HMGET', meta, 'schema', 'buckets', 'current')
 -- part: schema
 local conf_buckets, conf_current = conf[2], conf[3]
 -- part: ring
-if call('HLEN', meta) > MAX_FIELDS then
-  return refuse('SCHEMA', meta .. ' has been tampered with: more than ' .. MAX_FIELDS .. ' fields')
-end
+-- part: fields
 local pending, fences = {}, {}
 for bucket = 0, buckets - 1 do
   pending[bucket + 1] = call('HLEN', shard .. ':pending:' .. bucket)

@@ -17,9 +17,6 @@ local call = redis.call
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
--- A thousand sources have four fields each, the rest are some hundred.
-local MAX_FIELDS = 10000
-
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys (shard, shard:meta) and no arguments')
 end
@@ -42,6 +39,11 @@ if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
   or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
   return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
 end
+-- parts/fields.lua
+-- Refuse a meta that is too large, before it is read whole: any producer can write it, and to read
+-- millions of fields would stop Redis for all. A thousand sources have four fields each, the rest
+-- are some hundred.
+local MAX_FIELDS = 10000
 if call('HLEN', meta) > MAX_FIELDS then
   return refuse('SCHEMA', meta .. ' has been tampered with: more than ' .. MAX_FIELDS .. ' fields')
 end

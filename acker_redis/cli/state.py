@@ -115,14 +115,14 @@ class _View:
     def _untaken(self, status: Status) -> dict[str, int] | None:
         """Return the ages of untaken verdicts by source; None as in ``_oldest``."""
         from acker_redis.flows.untaken import read_untaken
-        from acker_redis.transport.readers import kept_by
+        from acker_redis.transport.readers import kept_by, list_readers
 
         connection = self.acker.connection
         try:
             found = connection.drive(read_untaken(status))
         except RedisRefusedError:
             return None
-        kept = kept_by(connection.client, status.namespace) if found else frozenset[str]()
+        kept = kept_by(list_readers(connection.client), status) if found else frozenset[str]()
         return {name: age for name, age in found.items() if name not in kept}
 
     def _recent(self, status: Status) -> Growth | None:

@@ -9,6 +9,7 @@ from acker_redis.doctor.words import some
 from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, SCHEMA
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
+from acker_redis.transport.readers import kept_by
 
 MAX_FENCES = 100_000
 """Maximum number of fences per shard in the buckets, and of durable fences per shard."""
@@ -21,22 +22,22 @@ def check(
     first: NamespaceFacts,
     second: NamespaceFacts,
     retry_for: float,
-    readers: Set[tuple[str, str]] = frozenset(),
+    readers: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
     """Run all checks of a namespace; ``retry_for`` is that of its clients, in seconds.
 
-    ``readers`` are pairs of namespace and source, of the Spark queries that wait for verdicts.
+    ``readers`` are the names of the connections of Spark queries that wait for verdicts.
     """
     yield namespace(second)
     if not second.known:
         return
     status = _status(second)
     growth = Growth.between(_status(first), status) if first.known else None
-    kept_by = frozenset(source for name, source in readers if name == second.name)
+    kept = kept_by(readers, status)
     recent = Growth.since(second.base, status) if second.base else None
-    for judged in health.judge(status, growth, untaken=untaken(second, kept_by), recent=recent):
+    for judged in health.judge(status, growth, untaken=untaken(second, kept), recent=recent):
         if judged.id == "outcomes":
-            yield waiting(second, judged, kept_by)
+            yield waiting(second, judged, kept)
         elif judged.id != "reshard":  # namespace() has reported it
             yield judged
     yield fences(second)

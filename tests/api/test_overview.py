@@ -138,10 +138,16 @@ def test_verdicts_kept_by_a_spark_query_do_not_count(
     async def untaken() -> dict[str, int] | None:
         client = connect_async(any_server.url, 60.0)
         reader, query = Reader(client, 60.0, 60.0), connect_async(any_server.url, 60.0)
-        await query.execute_command("CLIENT", "SETNAME", reader_name(acker.namespace, "shop"))
+        other = connect_async(any_server.url, 60.0)
+        name = reader_name(acker.namespace, "shop", acker.ids.salt)
+        await query.execute_command("CLIENT", "SETNAME", name)
+        # Of a user who cannot read this namespace, and knows the names of its sources only.
+        pretended = reader_name(acker.namespace, "till", "0" * 32)
+        await other.execute_command("CLIENT", "SETNAME", pretended)
         try:
             return await reader.untaken(acker.status())
         finally:
+            await other.aclose()
             await query.aclose()
             await reader.close()
 

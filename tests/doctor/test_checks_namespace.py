@@ -10,6 +10,7 @@ from acker_redis.doctor.facts import Missing, NamespaceFacts, Waiting
 from acker_redis.doctor.finding import Finding
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.reshard import Reshard
+from acker_redis.transport.readers import reader_name
 from tests.doctor.made import DENIED, NOW, TICK_MS, namespace, status
 
 MS = NOW * 1000
@@ -39,13 +40,14 @@ def test_verdicts_kept_by_a_spark_query_are_no_warning() -> None:
     facts = namespace(shard, waiting=waiting)
 
     def found(*readers: str) -> Finding:
-        checked = checks.check(facts, facts, 10.0, {("orders", name) for name in readers})
+        checked = checks.check(facts, facts, 10.0, frozenset(readers))
         (outcomes,) = [each for each in checked if each.id == "outcomes"]
         return outcomes
 
-    both = found("shop", "till")
+    shop, till = (reader_name(facts.name, name, shard.salt.reveal()) for name in ("shop", "till"))
+    both = found(shop, till)
     assert (both.level, "6 of them are kept by Spark queries" in both.detail) == ("ok", True)
-    one = found("shop")
+    one = found(shop, till.rpartition(":")[0], f"{till[:-16]}{shop[-16:]}")
     assert one.level == "warning"
     assert "till (1," in one.detail
     assert "shop" not in one.detail

@@ -22,7 +22,7 @@ from acker_redis.spark.streams.outcome_rows import (
 from acker_redis.spark.streams.outcomes_source import OutcomesReader, register
 from acker_redis.spark.streams.outcomes_stream import OutcomesStreamReader
 from acker_redis.sync.client import Acker
-from acker_redis.transport.readers import waiting_readers
+from acker_redis.transport.readers import kept_by, waiting_readers
 from tests.conftest import MakeAcker
 from tests.spark.waiting_verdicts import (
     SECRET,
@@ -250,7 +250,7 @@ def test_the_doctor_knows_the_reader_of_an_idle_query(
     running.processAllAvailable()
     assert backlog(acker) == 1
     clients = acker.connection.client.client_list()
-    assert (acker.namespace, TASK) in waiting_readers(clients)
+    assert kept_by(waiting_readers(clients), acker.status()) == {TASK}
     running.stop()
 
 

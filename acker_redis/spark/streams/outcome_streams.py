@@ -55,7 +55,7 @@ class OutcomeStreams:
         if pool is not None and pool.connection_kwargs.get("client_name"):
             return
         with suppress(AckerError):
-            name = reader_name(self._acker.namespace, self._source)
+            name = reader_name(self._acker.namespace, self._source, self._acker.ids.salt)
             self._acker.connection.command("CLIENT", "SETNAME", name)
 
     def last_ids(self) -> dict[int, str]:

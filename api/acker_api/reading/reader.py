@@ -36,7 +36,7 @@ from acker_redis.protocol.history import Point
 from acker_redis.protocol.status import Status
 from acker_redis.transport.bounded import is_too_large
 from acker_redis.transport.errors import FAILED
-from acker_redis.transport.readers import waiting_readers
+from acker_redis.transport.readers import kept_by, waiting_readers
 
 log = logging.getLogger(__name__)
 
@@ -210,8 +210,8 @@ class Reader:
             _check_size(error)
             return None
         if found:
-            kept = await self._readers.get()
-            found = {name: ms for name, ms in found.items() if (status.namespace, name) not in kept}
+            kept = kept_by(await self._readers.get(), status)
+            found = {name: ms for name, ms in found.items() if name not in kept}
         return found
 
     async def base(self, status: Status) -> Point | None:
@@ -309,23 +309,23 @@ class Reader:
                 self._held[namespace] = (time.monotonic() + HELD_FOR, error)
             raise
 
-    async def _list_readers(self) -> set[tuple[str, str]]:
-        """Return namespace and source of each Spark query that reads verdicts now."""
+    async def _list_readers(self) -> frozenset[str]:
+        """Return the names of the connections of Spark queries that read verdicts now."""
         masters = getattr(self._client, "get_primaries", None)
         if not self._may_list:
-            return set()
+            return frozenset()
         try:
             if not masters:
                 return waiting_readers(await self._client.client_list())
             lists = await asyncio.gather(
                 *(node.execute_command("CLIENT LIST") for node in masters())
             )
-            return set().union(*map(waiting_readers, lists))
+            return frozenset().union(*map(waiting_readers, lists))
         except NoPermissionError:
             self._may_list = False  # a retry each time would be in Redis's log of ACLs
-            return set()
+            return frozenset()
         except FAILED:
-            return set()
+            return frozenset()
 
 
 class _Gated(AsyncConnection):

@@ -149,7 +149,8 @@ class DataLossError(AckerError):
     """Raised by a stream of verdicts when entries that a micro-batch needs were deleted.
 
     Make sure that a source has one reader. The message names the options that continue. A queue
-    raises it if it lacks the rows of a batch that it has accepted.
+    raises it if it lacks the rows of a batch that it has accepted, and a batch if files of its
+    staging folder are missing after the write.
     """
 
 

@@ -120,12 +120,15 @@ class BoltTerms:
 
     def finish(self) -> tuple[Job, list[Terms]]:
         """Return the settings of the batch, and all its terms, when the job has ended."""
-        every = self._all_acked or self._unmentioned == "ack"
-        if self._all_acked:
-            rows = self._given.rows if self._inputs is None else self._inputs
-        else:
-            rows = self._given.frozen()
+        # An ack of all messages names none of the rows that split() has made of them.
+        parts = any(each.kind is Kind.PART for each in self._terms)
+        every = (self._all_acked and not parts) or self._unmentioned == "ack"
+        rows = self._inputs
+        if rows is None:
+            rows = self._given.rows if self._all_acked and every else self._given.frozen()
         inputs = self._term(Kind.INPUT, rows, self._unanchored)
+        if self._all_acked and not every:
+            self._add(Kind.MENTION, rows, self._unanchored)
         spare = (Kind.MENTION, Kind.PART) if every else ()
         terms = [each for each in self._terms if each.kind not in spare]
         if every:

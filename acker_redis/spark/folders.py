@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+_MARK = "_began"
 
 
 def local_path(folder: str) -> Path | None:
@@ -27,6 +28,21 @@ def local_path(folder: str) -> Path | None:
     if found.scheme == "file":
         return Path(unquote(found.path))
     return None if found.scheme else Path(folder)
+
+
+def mark(spark: SparkSession, folder: str) -> None:
+    """Make a folder with a hidden mark; a no-op with Spark Connect."""
+    if reached := _hadoop(spark, f"{folder}/{_MARK}"):
+        fs, path_of = reached
+        fs.mkdirs(path_of)
+
+
+def unmark(spark: SparkSession, folder: str) -> bool:
+    """Delete the mark; return False if it was deleted before. True with Spark Connect."""
+    if reached := _hadoop(spark, f"{folder}/{_MARK}"):
+        fs, path_of = reached
+        return bool(fs.delete(path_of, True))
+    return True
 
 
 def aged(spark: SparkSession, folder: str) -> Iterator[tuple[str, int]]:

@@ -256,7 +256,8 @@ class MicroBatch:
         Several rows of one message mention it together, so a row that a join or a filter drops is
         not missed. Call this method before such a step: each row becomes a part of the message,
         which the job emits from, acks or fails like a message. A part that the job does not mention
-        has vanished, and the tree fails (``unmentioned`` of :class:`Acker`).
+        has vanished, and the tree fails (``unmentioned`` of :class:`Acker`). ``b.ack()`` names the
+        messages and none of their parts.
 
         In the result, ``column`` has the element, and ``tuple`` the id of the part.
 

@@ -57,6 +57,11 @@ def context_of(spark: SparkSession) -> object:
         return spark
 
 
+def is_classic(spark: SparkSession) -> bool:
+    """Return whether the session has its driver in this process; False with Spark Connect."""
+    return context_of(spark) is not spark
+
+
 def is_local(spark: SparkSession) -> bool:
     """Return whether tasks run in the process of the driver, ``local[n]``; False if unknown."""
     try:

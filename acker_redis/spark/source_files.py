@@ -3,9 +3,11 @@
 Such rows need no copy: their files are committed already. Spark gives ``foreachBatch`` an RDD, so
 the list of files comes from the plan that the query runs. A read of these files fails if one of
 them was deleted meanwhile, so it never gives a part of the batch; the next run copies the rows.
+Files whose names a later write may use again are copied, because they may change between two reads.
 """
 
 import contextlib
+import re
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,6 +17,8 @@ from acker_redis.spark.folders import local_path
 from acker_redis.spark.queries import execution_of
 from acker_redis.spark.staging import Staged, read
 
+_WRITTEN_ONCE = re.compile(r"part-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b.*\.parquet")
+"""Names of Spark's files, which hold a random number: each write makes new ones."""
 _OPTIONS = {
     *("path", "basepath", "recursivefilelookup", "ignoremissingfiles", "maxfilespertrigger"),
     *("maxbytespertrigger", "maxfileage", "latestfirst", "filenameonly", "cleansource"),
@@ -33,16 +37,18 @@ def committed(df: DataFrame) -> Staged | None:
     with contextlib.suppress(Exception):
         execution = execution_of(df)
         if execution is not None:
-            return _committed(df, execution.logical())
+            return _committed(df, execution)
     return None
 
 
-def _committed(df: DataFrame, plan: Any) -> Staged | None:
+def _committed(df: DataFrame, execution: Any) -> Staged | None:
+    plan = execution.logical()
     if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
         plan = plan.child()
     given = df._jdf.queryExecution().analyzed()
     ids = _ids(plan.output())
-    if given.nodeName() != "LogicalRDD" or _ids(given.output()) != ids:
+    # A checkpoint of other rows, such as df.where(..).localCheckpoint(), is an RDD with these ids.
+    if given.nodeName() != "LogicalRDD" or not given.rdd().equals(execution.toRdd()):
         return None  # not the rows that Spark gave to foreachBatch
     while plan.nodeName() == "Project":
         inside = {}
@@ -70,7 +76,9 @@ def _committed(df: DataFrame, plan: Any) -> Staged | None:
         return None
     # FileQueue.replace() may have deleted one, and then the source leaves it out.
     paths = [local_path(each) for each in files]
-    if not paths or not all(path is not None and path.exists() for path in paths):
+    if not paths or not all(path and _WRITTEN_ONCE.fullmatch(path.name) for path in paths):
+        return None
+    if not all(path and path.exists() for path in paths):
         return None
     fields = zip(columns, df.schema.fields, strict=True)
     schema = StructType([StructField(name, field.dataType) for name, field in fields])

@@ -10,6 +10,11 @@ before the whole job commits. So speculative twins, retried stages and executors
 and change no rows, on any number of hosts. The list of files is read once, after the commit; no
 writer adds a file to the folder after that.
 
+**Committed files may be incomplete, and Spark says nothing**: if the folder was deleted during the
+write, by an operator or a clean-up, or if the executors have another disk than the driver. So a
+hidden mark of the driver must still be there after the write, and so must the file of the first
+partition, which exists even without rows. If not, the batch fails.
+
 Folders: ``<root>/<app>@<query>/<batch>-<run>/<n>``. The root is ``staging=`` of the Acker, or a
 folder inside of the query's checkpoint. The files hold whole rows, so protect them like the
 checkpoint.
@@ -20,10 +25,12 @@ still be using younger ones.
 """
 
 import atexit
+import contextlib
 import functools
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +38,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import NullType, StructField, StructType
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.spark import folders
 from acker_redis.spark.folders import local_path
-from acker_redis.spark.queries import checkpoint_of, is_local
+from acker_redis.spark.queries import checkpoint_of, is_classic, is_local
 
 ABANDONED_MS = 24 * 3600 * 1000
 """Milliseconds after which a folder of another run is deleted."""
 _FOLDER = "acker-staging"
+_LOSSY = {
+    "spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MILLIS", "TIMESTAMP_MICROS"),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": ("EXCEPTION", "CORRECTED"),
+    "spark.sql.parquet.int96RebaseModeInWrite": ("EXCEPTION", "CORRECTED"),
+}
+"""Settings with a value that changes or refuses rows, and the value that keeps all rows as they
+are."""
 
 
 @dataclass(eq=False)
@@ -122,11 +136,11 @@ def written(df: DataFrame, folder: str) -> Staged:
     names = [fields[n].name for n in held]
     if len({name.lower() for name in names}) == len(names) == len(fields):
         _write(df, folder)
-        return Staged(read(df.sparkSession, df.schema, folder), folder)
+        return Staged(_rows(df.sparkSession, df.schema, folder), folder)
     placed = df.toDF(*(f"c{n}" for n in range(len(fields))))
     _write(placed.select(*(f"c{n}" for n in held)), folder)
     schema = StructType([StructField(f"c{n}", fields[n].dataType) for n in held])
-    rows = read(df.sparkSession, schema, folder)
+    rows = _rows(df.sparkSession, schema, folder)
     each = [f"c{n}" if n in set(held) else F.lit(None).alias(f"c{n}") for n in range(len(fields))]
     return Staged(rows.select(*each).toDF(*df.columns), folder, plain=False)
 
@@ -134,7 +148,39 @@ def written(df: DataFrame, folder: str) -> Staged:
 def _write(df: DataFrame, folder: str) -> None:
     # The second algorithm moves files of a task to the folder before the job commits. If its
     # executor is lost meanwhile, files of two attempts may stay.
-    df.write.option("mapreduce.fileoutputcommitter.algorithm.version", "1").parquet(folder)
+    writer = df.write.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
+    folders.mark(df.sparkSession, folder)
+    with _exact(df.sparkSession):
+        writer.mode("append").parquet(folder)
+
+
+@contextlib.contextmanager
+def _exact(spark: SparkSession) -> Iterator[None]:
+    """Set what keeps the values of all rows, during a write."""
+    lossy = {name: bad for name, (bad, _) in _LOSSY.items() if spark.conf.get(name, None) == bad}
+    for name in lossy:
+        spark.conf.set(name, _LOSSY[name][1])
+    try:
+        yield
+    finally:
+        for name, value in lossy.items():
+            spark.conf.set(name, value)
+
+
+def _rows(spark: SparkSession, schema: StructType, folder: str) -> DataFrame:
+    """Return the rows of a folder that was written now.
+
+    Raises DataLossError if files are missing.
+    """
+    rows = read(spark, schema, folder)
+    first = any("/part-00000-" in each for each in rows.inputFiles())
+    if not folders.unmark(spark, folder) or not first:
+        raise DataLossError(
+            f"files of {folder} are missing after the write of them: the folder was deleted "
+            "meanwhile, or the executors do not share it with the driver; staging= of the Acker, "
+            "and a FileQueue, need a folder that all of them mount"
+        )
+    return rows
 
 
 def read(spark: SparkSession, schema: StructType, *paths: str) -> DataFrame:
@@ -146,9 +192,17 @@ def read(spark: SparkSession, schema: StructType, *paths: str) -> DataFrame:
 
 def _root_of(df: DataFrame) -> str:
     checkpoint = checkpoint_of(df)
+    local = is_local(df.sparkSession)
+    on_disk = checkpoint is not None and checkpoint.startswith("file:")
+    if on_disk and not local and is_classic(df.sparkSession):
+        raise ConfigError(
+            f"the checkpoint {checkpoint} may be on the disk of the driver only, and the executors "
+            "of a cluster would write its rows to other disks, where they are lost: give "
+            "Acker(.., staging=), a folder that the driver and the executors share"
+        )
     if checkpoint:
         return f"{checkpoint}/{_FOLDER}"
-    if is_local(df.sparkSession):
+    if local:
         return _temporary()
     raise ConfigError(
         "the checkpoint of this query is not known (outside of foreachBatch, or with Spark "

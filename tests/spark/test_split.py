@@ -101,6 +101,23 @@ def test_lost_rows_are_acked_without_split_and_the_log_says_so_once(
     assert "rows of one message were mentioned up to 3 times in batch 0" in words[0]
 
 
+@pytest.mark.parametrize("all_rows", [True, False], ids=["b.ack()", "b.ack(b.df)"])
+def test_ack_of_all_messages_acks_no_part(
+    spark: SparkSession, acker: Acker, all_rows: bool
+) -> None:
+    with acker.batch(tracked(spark, acker), 0) as b:
+        acks(b, b.split(b.df, "items"))
+        b.ack(None if all_rows else b.df)
+    assert verdicts(acker) == {
+        "whole": "ack",
+        "one lost": "nack",
+        "all lost": "nack",
+        "single": "ack",
+        "empty": "ack",
+        "null": "ack",
+    }
+
+
 def test_lost_part_is_named_with_its_edge(spark: SparkSession, acker: Acker) -> None:
     with acker.batch(tracked(spark, acker).where("order_id = 'one lost'"), 0) as b:
         lines = b.split(b.df, "items", edge="item")

@@ -1,6 +1,7 @@
 """One evaluation is a set of committed files: where they are, what they hold, when they go."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.errors import ConfigError
+from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.spark import Acker, BoltWriter, FileQueue, MicroBatch, TrackWriter, staging
 from acker_redis.spark.fold.id_columns import IdColumns
 from tests.spark.conftest import MakeSparkAcker, outcomes
+from tests.waiting import wait_until
 
 SCHEMA = "order_id STRING, anchor BIGINT, tuple BIGINT"
 CHECKPOINTED: dict[str, Any] = {"query_id": None, "app_id": "app"}
@@ -119,6 +121,47 @@ def test_rows_whose_file_was_replaced_are_left_out_as_by_the_source(
     assert len(outcomes(acker.client)) == left
 
 
+def test_checkpoint_of_other_rows_is_not_taken_for_the_rows_of_the_source(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Its plan is an RDD with the columns of the source, like the rows of foreachBatch."""
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    seen: list[int] = []
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df.where("order_id = 'o-03'").localCheckpoint(), batch_id) as b:
+            seen.append(b.df.count())
+            b.ack(b.df)
+
+    run(queue.read_stream(spark, SCHEMA), tmp_path / "checkpoint", job)
+    assert seen == [1]
+    assert [v[2] for v in outcomes(acker.client)] == ["o-03"]
+
+
+def test_rows_of_a_file_that_is_overwritten_are_not_acked(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """The new file has other messages under the same name, which the job has not seen."""
+    acker = make_spark_acker(client=by_driver.client, **CHECKPOINTED)
+    first, second = (pq.read_table(each) for each in sorted(queue.path.glob("batch-*")))
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    pq.write_table(first, inbox / "new.parquet")
+    seen: list[str] = []
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            b.ack(b.df)
+            seen.extend(row.order_id for row in b.df.collect())
+            pq.write_table(second, inbox / "new.parquet")
+
+    stream = spark.readStream.schema(SCHEMA).parquet(str(inbox))
+    run(stream, tmp_path / "checkpoint", job)
+    assert [v[2] for v in outcomes(acker.client)] == sorted(seen)
+
+
 @pytest.mark.parametrize("changed", [False, True])
 def test_messages_are_written_once_and_renamed(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
@@ -200,6 +243,58 @@ def test_columns_of_any_name_and_without_a_type_are_kept(
     ]  # fmt: skip
 
 
+def test_values_do_not_depend_on_settings_of_the_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = {name: bad for name, (bad, _) in staging._LOSSY.items()}
+    before = {name: spark.conf.get(name) for name in settings}
+    rows = spark.sql("SELECT timestamp_micros(1234567) AS at, DATE'0001-01-01' AS since")
+    try:
+        for name, bad in settings.items():
+            spark.conf.set(name, bad)
+        kept = staging.written(rows, str(tmp_path / "kept")).df
+        assert {name: spark.conf.get(name) for name in settings} == settings
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, str(value))
+    assert kept.collect() == rows.collect()
+
+
+def test_folder_that_is_deleted_during_the_write_is_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark commits the files that are left, and reports no error."""
+    folder = tmp_path / "kept"
+
+    @F.udf("long")
+    def deletes(n: int) -> int:
+        if n == 3:  # the second task, when the first has committed its file
+            wait_until(lambda: any(folder.glob("_temporary/0/task_*")))
+            shutil.rmtree(folder)
+        return n
+
+    rows = spark.range(0, 4, 1, 2).select(deletes("id").alias("id"))
+    with pytest.raises(DataLossError, match="the folder was deleted meanwhile"):
+        staging.written(rows, str(folder))
+
+
+@pytest.mark.parametrize("lost", ["_began", "part-00000-*"])
+def test_write_is_complete_only_with_its_mark_and_its_first_file(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Executors with another disk leave the driver's folder without a file."""
+    real = DataFrameWriter.parquet
+
+    def loses(self: Any, path: str, *more: Any) -> None:
+        real(self, path, *more)
+        for each in Path(path).glob(lost):
+            each.rmdir() if each.is_dir() else each.unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", loses)
+    with pytest.raises(DataLossError, match="do not share it with the driver"):
+        staging.written(spark.range(0, 4, 1, 2).toDF("n"), str(tmp_path / "kept"))
+
+
 def test_old_folders_of_dead_runs_are_deleted_and_young_ones_stay(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
     tmp_path: Path,
@@ -222,11 +317,13 @@ def test_cluster_needs_a_folder_that_its_executors_share(
     spark: SparkSession, queue: FileQueue, by_driver: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "is_local", lambda _: False)
-    with (
-        pytest.raises(ConfigError, match=r"give Acker\(.., staging=\)"),
-        by_driver.batch(queue.read(spark, SCHEMA), 0) as b,
-    ):
-        b.ack(b.df.where("true"))
+    for checkpoint in (None, "file:/data/checkpoint"):
+        monkeypatch.setattr(staging, "checkpoint_of", lambda _, found=checkpoint: found)
+        with (
+            pytest.raises(ConfigError, match=r"give Acker\(.., staging=\)"),
+            by_driver.batch(queue.read(spark, SCHEMA), 0) as b,
+        ):
+            b.ack(b.df.where("true"))
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket/queue", "hdfs://name/queue", "dbfs:/queue"])

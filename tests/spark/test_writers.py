@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -564,10 +565,13 @@ from acker_redis.spark import FileQueue
 
 class Rows:
     schema = StructType()
-    write = property(lambda self: self)
+    write = sparkSession = property(lambda self: self)
+    conf = {}
 
     def option(self, *args):
         return self
+
+    mode = option
 
     def parquet(self, path):
         Path(path).mkdir()
@@ -608,8 +612,15 @@ def test_leftovers_of_other_machines_stay_for_a_day(spark: SparkSession, tmp_pat
     other.mkdir()
     queue.write(records(spark, "a"), "q", 0)
     assert other.exists()
+    clock = time.time
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: clock() + 2 * 24 * 3600)
+        queue.write(records(spark, "b"), "q", 1)
+    assert other.exists(), (
+        "the clock of the file system counts, and not a wrong one of this machine"
+    )
     os.utime(other, (0, 0))
-    queue.write(records(spark, "b"), "q", 1)
+    queue.write(records(spark, "c"), "q", 2)
     assert not other.exists()
 
 

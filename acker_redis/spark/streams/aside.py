@@ -3,15 +3,16 @@
 A killed write leaves a folder ``_writing-..`` or ``_replaced-..``, which readers ignore. The next
 write of the same machine removes it, unless another write runs: running writes share the lock of
 the file ``_lock`` (``flock``), which the kernel releases for a process that is killed. Folders of
-other machines are removed after a day, because many network file systems do not share locks.
+other machines are removed after a day by the clock of the file system, because many network file
+systems do not share locks.
 """
 
 import contextlib
 import fcntl
+import os
 import platform
 import re
 import shutil
-import time
 import uuid
 from functools import cache
 from pathlib import Path
@@ -108,15 +109,20 @@ def _shared(queue: Path) -> IO[str]:
     """Share the lock of all writes; first remove leftovers if no other write has the lock."""
     file = (queue / "_lock").open("a")
     if _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        os.utime(file.fileno())
+        now = os.fstat(file.fileno()).st_mtime
         for folder in [*queue.glob("_writing-*"), *queue.glob("_replaced-*")]:
-            if _is_left(folder):
+            if _is_left(folder, now):
                 shutil.rmtree(folder, ignore_errors=True)
     _locked(file, fcntl.LOCK_SH)
     return file
 
 
-def _is_left(folder: Path) -> bool:
-    """Return whether a killed write left this folder, if no other write has the lock."""
+def _is_left(folder: Path, now: float) -> bool:
+    """Return whether a killed write left this folder, if no other write has the lock.
+
+    ``now`` is the time of the file system, in seconds.
+    """
     aside = folder.name.removeprefix("_replaced-")
     batch = f"batch-{aside.removeprefix('_writing-').rsplit('-', 2)[0]}"
     if aside != folder.name and not (folder.parent / batch).exists():
@@ -124,7 +130,7 @@ def _is_left(folder: Path) -> bool:
     if aside.endswith(f"-{_machine()}"):
         return True
     with contextlib.suppress(FileNotFoundError):
-        return time.time() - folder.stat().st_mtime > _ABANDONED_SECONDS
+        return now - folder.stat().st_mtime > _ABANDONED_SECONDS
     return False
 
 

@@ -23,7 +23,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import SchemaError
 from acker_redis.flows.history import Readings, history_of, losses_of, objectives_of
 from acker_redis.protocol import commands
-from acker_redis.protocol.history import Point, parse
+from acker_redis.protocol.history import Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.series import RANGES, merged
 from acker_redis.protocol.status import Status
@@ -179,7 +179,7 @@ def test_any_field_of_a_namespace_may_be_damaged_and_the_others_are_read(
     assert sum(row["up"] for row in rows.values()) < len(rows) / 2
 
 
-@pytest.mark.parametrize("where", ["stream", "record", "header", "meta"])
+@pytest.mark.parametrize("where", ["stream", "record", "header", "meta", "history"])
 def test_value_of_any_size_in_one_namespace_is_not_read(
     any_server: EmbeddedRedis,
     make_any_acker: MakeAcker,
@@ -195,21 +195,24 @@ def test_value_of_any_size_in_one_namespace_is_not_read(
         client.xadd(keys.outcomes("shop"), {"rows": large}, id="1-1")
     elif where == "meta":
         client.hset(keys.meta, "backlog:shop", large)
+    elif where == "history":
+        now = acker.status().shards[0].now_ms
+        client.hset(keys.history, mapping={name_of("m", now - 60_000 * n): large for n in range(5)})
     else:
         track(acker, 8, 40)
         client.hset(keys.blocks(0) if where == "header" else keys.pending(0), b"\0" * 8, large)
 
     async def talk(service: httpx.AsyncClient) -> None:
         for _ in range(2):
-            metrics = (await service.get("/metrics")).text
-            assert f'acker_up{{namespace="{acker.namespace}"}} 0.0' in metrics
-            assert f'acker_up{{namespace="{other.namespace}"}} 1.0' in metrics
             rows = (await service.get("/api/v1/overview")).json()["namespaces"]
             assert [(row["name"], row["up"]) for row in rows] == [
                 (acker.namespace, False),
                 (other.namespace, True),
             ]
             assert rows[0]["problem"]["type"] == "urn:acker-redis:problem:schema"
+            metrics = (await service.get("/metrics")).text
+            assert f'acker_up{{namespace="{acker.namespace}"}} 0.0' in metrics
+            assert f'acker_up{{namespace="{other.namespace}"}} 1.0' in metrics
             assert (await service.get("/readyz")).status_code == 200
             calls.append(client.info("commandstats").get("cmdstat_xrange", {}).get("calls"))
 

@@ -85,7 +85,7 @@ class Seen:
 
 
 See = Callable[[Status], Awaitable[Seen]]
-"""Reads more of a namespace than its status. Raises nothing."""
+"""Reads more of a namespace than its status; raises AckerError only."""
 
 
 @dataclass(frozen=True)
@@ -218,20 +218,24 @@ class Reader:
         """Return the point of the history of some 15 minutes ago; None if it is unknown."""
         try:
             return await self.drive(read_base(status))
-        except (AckerError, ValueError, LookupError, TypeError):
+        except UNREAD as error:
+            _check_size(error)
             return None
 
     async def untaken_of(self, status: Status) -> Seen:
-        """Return a namespace with all for its judgement but the oldest tree. Raises nothing."""
+        """Return a namespace with all for its judgement but the oldest tree.
+
+        Raise SchemaError if a reply is too large, and nothing else.
+        """
         return Seen(status, untaken=await self.untaken(status), base=await self.base(status))
 
     async def aged(self, status: Status) -> Seen:
-        """Return a namespace with all for its judgement. Raises nothing."""
+        """Return a namespace with all for its judgement; raises as :meth:`untaken_of`."""
         oldest_ms = await _oldest_ms(self.acker(status.namespace), status)
         return replace(await self.untaken_of(status), oldest_ms=oldest_ms)
 
     async def all_of(self, status: Status) -> Seen:
-        """Return a namespace with everything that metrics have. Raises nothing."""
+        """Return a namespace with everything that metrics have; raises as :meth:`untaken_of`."""
         acker = self.acker(status.namespace)
         oldest_ms, waits = await _oldest_ms(acker, status), await _waits(acker, status)
         return Seen(status, oldest_ms, waits, await self.untaken(status))

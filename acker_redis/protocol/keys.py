@@ -28,6 +28,11 @@ of the admin service could not address it. create() refuses them; an existing on
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
+def is_name(name: str) -> bool:
+    """Return whether a text is a valid name of a namespace or source."""
+    return bool(_NAME.fullmatch(name))
+
+
 def check_name(kind: str, name: str) -> str:
     """Return ``name`` of a namespace or source; raise ConfigError if it is invalid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -1,16 +1,20 @@
 """Outcomes: the records that carry verdicts on trees and blocks in a source's stream."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
-from acker_redis.protocol.ids import EDGE_BIT, block_anchor, split_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, SLOTS, block_anchor, split_anchor
 from acker_redis.protocol.slots import slots_of_hex, unpack_slots
+from acker_redis.protocol.texts import CONTROL
 
 Verdict = Literal["ack", "nack", "touch"]
 Cause = Literal["", "idle", "deadline"]
+
+_WORD = re.compile(r"[a-z]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()
     name = id_.decode()
     try:
         return _entry(shard, name, fields, edges)
-    except (LookupError, ValueError, TypeError, AttributeError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise SchemaError(
             f"entry {shard}:{name} of the outcomes has been tampered with ({type(error).__name__})"
         ) from None
@@ -198,7 +202,7 @@ def parse_entry(shard: int, id_: bytes, fields: Any, edges: tuple[str, ...] = ()
 
 def _entry(shard: int, name: str, fields: Any, edges: tuple[str, ...]) -> Entry:
     flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
-    verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()
+    verdict, reason = _word(flat[b"verdict"].decode()), _word(flat[b"reason"].decode())
     if b"block" in flat:
         block = _block(verdict, reason, flat, edges)
         return Entry(shard, name, int(name.partition("-")[0]), (), block)
@@ -222,21 +226,48 @@ def _outcome(
     residual: str = "",
     idle_ms: int = 0,
 ) -> Outcome:
+    number = int(anchor, 16)
+    if not 0 < number < 1 << 63 or type(age_ms) is not int or type(idle_ms) is not int:
+        raise ValueError("no script writes this anchor or time")
+    source_id, text = _text(source_id), _text(text)
     if not residual:
-        return Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, text)
+        return Outcome(verdict, reason, number, source_id, age_ms, text)
     odd = int(residual, 16)
+    if not 0 <= odd < 1 << 64:
+        raise ValueError("a residual has 64 bits")
     return Outcome(
         verdict,
         reason,
-        int(anchor, 16),
+        number,
         source_id,
         age_ms,
         why="",
-        cause=text,
+        cause=_cause(text),
         residual=odd,
         idle_ms=idle_ms,
         edges=odd_edges(edges, odd),
     )
+
+
+def _text(text: str) -> str:
+    """Return a text of a row. Raise ValueError for one that the scripts refuse."""
+    if type(text) is not str or CONTROL.search(text):
+        raise ValueError("a text of the verdict has control characters, or is none")
+    return text
+
+
+def _word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError("a verdict or a reason is one word")
+    return text
+
+
+def _cause(text: str) -> Cause:
+    if text == "idle":
+        return "idle"
+    if text == "deadline":
+        return "deadline"
+    raise ValueError("a cause is idle or deadline")
 
 
 def odd_edges(edges: Sequence[str], checksum: int) -> tuple[str, ...]:
@@ -253,6 +284,11 @@ def _block(
 ) -> BlockOutcome:
     """Return the verdicts on a block. A bitmap that is missing or damaged must not become acks."""
     rows, count = json.loads(flat.get(b"rows", b"[]")), int(flat.get(b"slots", 0))
+    number = int(flat[b"block"], 16)
+    if not 0 <= count <= SLOTS or not 0 <= number <= BLOCK_MAX:
+        raise ValueError("no script writes this number of a block, or of slots")
+    if not all(type(slot) is int and 0 <= slot < SLOTS for slot, _ in rows):
+        raise ValueError(f"a slot is 0 to {SLOTS - 1}")
 
     def slots(name: bytes) -> tuple[int, ...]:
         return unpack_slots(slots_of_hex(flat[name].decode(), count))
@@ -265,14 +301,14 @@ def _block(
     outcome = BlockOutcome(
         verdict=verdict,
         reason=reason,
-        block=int(flat[b"block"], 16),
-        label=flat[b"label"].decode(),
+        block=number,
+        label=_text(flat[b"label"].decode()),
         age_ms=int(flat[b"age"]),
         slots=count,
         failed=failed,
         nacked=nacked,
-        rows=tuple((slot, why) for slot, why in rows),
-        cause=flat[b"cause"].decode() if is_mixed else "",  # type: ignore[arg-type]
+        rows=tuple((slot, _text(why)) for slot, why in rows),
+        cause=_cause(flat[b"cause"].decode()) if is_mixed else "",
         idle_ms=int(flat[b"idle"]) if is_mixed else 0,
         residuals=tuple(int(residuals[at : at + 16], 16) for at in range(0, len(residuals), 16)),
         edges=edges if is_mixed else (),

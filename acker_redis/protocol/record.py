@@ -8,6 +8,8 @@ import struct
 from dataclasses import dataclass
 
 from acker_redis.errors import SchemaError
+from acker_redis.protocol.keys import is_name
+from acker_redis.protocol.texts import CONTROL
 
 RECORD_FIRST = slice(9, 15)
 """Where a record holds the time of its first row."""
@@ -65,7 +67,7 @@ def parse_record(record: bytes) -> StoredRecord:
         task, text = record[RECORD_TASK + 1 : begin].decode(), record[begin:].decode()
     except (struct.error, IndexError, TypeError, UnicodeDecodeError):
         raise SchemaError("a record has been tampered with") from None
-    if len(record) < begin or (task and not text):
+    if len(record) < begin or (task and not text) or not _is_written(task, text):
         raise SchemaError("a record has been tampered with")
     first_ms = int.from_bytes(first, "big")
     return StoredRecord(
@@ -89,7 +91,7 @@ def parse_header(header: bytes) -> StoredHeader:
         known = digest.decode()
     except (struct.error, IndexError, TypeError, UnicodeDecodeError):
         raise SchemaError("the header of a block has been tampered with") from None
-    if not task or not label:
+    if not task or not label or not _is_written(task, label):
         raise SchemaError("the header of a block has been tampered with")
     first_ms = int.from_bytes(first, "big")
     return StoredHeader(
@@ -103,3 +105,8 @@ def parse_header(header: bytes) -> StoredHeader:
         task,
         label,
     )
+
+
+def _is_written(task: str, text: str) -> bool:
+    """Return whether the scripts accept both texts: others must reach no terminal."""
+    return (not task or is_name(task)) and not CONTROL.search(text)

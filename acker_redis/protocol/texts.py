@@ -10,7 +10,9 @@ MAX_TEXT = 255
 """Maximum length of a source id or of a reason, in bytes."""
 MAX_LEAVES = 3
 """Exceptions of a group that are named in a reason."""
-_CONTROL_BYTES = re.compile(rb"[\x00-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What the scripts refuse in a text."""
+_CONTROL_BYTES = re.compile(CONTROL.pattern.encode())
 _CONTROL = {**dict.fromkeys(range(0x20), " "), 0x7F: " "}
 
 

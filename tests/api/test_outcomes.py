@@ -194,12 +194,16 @@ def test_unreadable_entries_are_counted_and_skipped(
         {**whole, "failed": "20"},
         {**whole, "failed": "", "present": "a0"},
         {**whole, "failed": "", "present": "e4"},
+        *({**whole, "failed": "", "present": "e0", "slots": f"1{'0' * n}"} for n in (4, 30)),
+        {**ack, "rows": "[" * 200_000},
+        {**ack, "rows": f'[["{"f" * 4000}","s",1,""]]'},
+        {**whole, "verdict": "nack", "block": "f" * 4000},
     ):
         acker.connection.client.xadd(stream, fields)
     track(acker, 2, 0, "after")
     body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
     assert [o["source_id"] for o in body["outcomes"]] == ["after", "before"]
-    assert body["unreadable"] == 9 + 8 + 4 + 4
+    assert body["unreadable"] == 9 + 8 + 4 + 4 + 5
 
 
 def test_absent_slots_of_a_block_have_no_verdict(

@@ -6,6 +6,7 @@ from acker_redis.errors import SchemaError
 from acker_redis.flows.groups import read_groups
 from acker_redis.flows.names import names
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.protocol.outcome import parse_entry
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 
@@ -130,3 +131,43 @@ def test_damaged_group_is_a_schema_error(
     with pytest.raises(SchemaError, match="tampered with") as refused:
         acker.connection.drive(read_groups(acker.flows))
     assert len(str(refused.value)) < 300
+
+
+ACK = {b"verdict": b"ack", b"reason": b"completed", b"n": b"1"}
+BLOCK = {**ACK, b"block": b"5", b"label": b"page 1", b"age": b"1", b"slots": b"1", b"failed": b""}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**ACK, b"reason": b"\x1b[2J", b"rows": b"[]"},
+        {**ACK, b"rows": b"[" * 200_000},
+        {**ACK, b"rows": rb'[["1f","\u001b[2J",5,""]]'},
+        {**ACK, b"rows": b'[["1f",{"a":1},5,""]]'},
+        {**ACK, b"rows": b'[["1f","order",1e400,""]]'},
+        {**ACK, b"rows": b'[["%b","order",5,""]]' % (b"f" * 4000)},
+        {**BLOCK, b"label": b"\x1b[2J"},
+        {**BLOCK, b"block": b"f" * 4000},
+        {**BLOCK, b"slots": b"1%030d" % 0, b"present": b"80"},
+        {**BLOCK, b"rows": b'[["1","torn"]]'},
+        {**BLOCK, b"rows": b"[[9999,7]]"},
+    ],
+)
+def test_entry_that_no_script_writes_is_refused(fields: dict[bytes, bytes]) -> None:
+    """Without a set of as many slots as it says, and before a text of it is shown."""
+    assert list(parse_entry(0, b"1-0", BLOCK))
+    with pytest.raises(SchemaError, match="has been tampered with"):
+        list(parse_entry(0, b"1-0", fields))
+
+
+@pytest.mark.parametrize("name", [b"s", b"\x1b"])
+def test_record_with_control_characters_is_not_shown(
+    make_any_acker: MakeAcker, name: bytes
+) -> None:
+    acker = make_any_acker()
+    record = bytes(19) + bytes((len(name),)) + name + (b"order" if name != b"s" else b"\x1b[2J")
+    key = ShardKeys(acker.namespace, 0).pending(0)
+    acker.connection.client.hset(key, mapping={b"\0" * 7 + b"\1": record})
+    with pytest.raises(SchemaError, match="has been tampered with"):
+        acker.show(1)
+    assert acker.page().unreadable == 1

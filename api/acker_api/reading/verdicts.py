@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from acker_redis.errors import ConfigError, SchemaError
 from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import Cause, Entry, Outcome, parse_entry
+from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
 
 STREAMS = 256
 """Maximum number of streams that a page reads; of a source it reads all shards."""
@@ -163,11 +163,11 @@ def newest(
                 if len(found) == limit or looked == MAX_LOOKED:
                     break
                 told, looked, passed = told + 1, looked + 1, passed + 1
-                if meant.has(_sound(outcome)):
+                if meant.has(outcome):
                     found.append(Told(outcome, entry, stream.source))
             else:
                 stream.entries.popleft()
-        except (SchemaError, TypeError):
+        except SchemaError:
             stream.entries.popleft()  # another program has written it
             unreadable, told = unreadable + 1, ALL_TOLD
         at = After(key, told)
@@ -178,17 +178,6 @@ def _count(fields: Mapping[bytes, bytes]) -> int:
     """Return the number of verdicts of an entry; 1 if it has none that a script writes."""
     text = fields.get(b"n", b"")
     return int(text) if text.isdigit() and len(text) < 10 else 1
-
-
-def _sound(outcome: Outcome) -> Outcome:
-    """Return the verdict. Raise TypeError for one that no script writes."""
-    texts = (outcome.source_id, outcome.why)
-    times = (outcome.age_ms, outcome.idle_ms)
-    if not all(isinstance(text, str) for text in texts) or {type(ms) for ms in times} != {int}:
-        raise TypeError("a text or a time of the verdict has another type")
-    if outcome.cause not in get_args(Cause) or not 0 <= outcome.residual < 1 << 64:
-        raise TypeError("the cause or the residual of the verdict is invalid")
-    return outcome
 
 
 def choose(backlog: dict[str, int], shards: int) -> list[str]:

@@ -37,13 +37,13 @@ class BoltTerms:
         self._unmentioned = unmentioned
         self._terms: list[Terms] = []
         self._inputs: DataFrame | None = None
-        self._all_acked = self._unanchored = False
+        self._all_acked = self._all_mentioned = self._unanchored = False
         self._outputs = 0
 
     @property
     def used(self) -> bool:
         """Whether the job has called anything."""
-        return self._all_acked or bool(self._terms)
+        return self._all_acked or self._all_mentioned or bool(self._terms)
 
     def with_parents(self, df: DataFrame) -> DataFrame:
         """Return rows that keep the ids of the messages that they came from, for :meth:`emit`."""
@@ -52,6 +52,12 @@ class BoltTerms:
         many = need_ids(df, self._names)
         parent = self._names.anchors if many else self._names.tuple
         return df.withColumn(_PARENT, F.expr(f"`{parent}`"))
+
+    def mentions_all(self, df: DataFrame) -> bool:
+        """Return whether each message surely has one of these rows, and is mentioned by it."""
+        found = self._given.has_all(df)
+        self._all_mentioned |= found
+        return found
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""
@@ -104,7 +110,7 @@ class BoltTerms:
         if everything:
             self._all_acked = True
             self._inputs = rows if children is not None else self._inputs
-        elif rows is not None:
+        elif rows is not None and not self.mentions_all(rows):
             self._outputs += 1
             self._add(Kind.MENTION, rows, unanchored)
 
@@ -122,12 +128,13 @@ class BoltTerms:
         """Return the settings of the batch, and all its terms, when the job has ended."""
         # An ack of all messages names none of the rows that split() has made of them.
         parts = any(each.kind is Kind.PART for each in self._terms)
-        every = (self._all_acked and not parts) or self._unmentioned == "ack"
+        whole = self._all_acked or self._all_mentioned
+        every = (whole and not parts) or self._unmentioned == "ack"
         rows = self._inputs
         if rows is None:
             rows = self._given.rows if self._all_acked and every else self._given.frozen()
         inputs = self._term(Kind.INPUT, rows, self._unanchored)
-        if self._all_acked and not every:
+        if whole and not every:
             self._add(Kind.MENTION, rows, self._unanchored)
         spare = (Kind.MENTION, Kind.PART) if every else ()
         terms = [each for each in self._terms if each.kind not in spare]

@@ -13,6 +13,7 @@ from acker_redis.spark.fold.report import Report
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
+from acker_redis.spark.plans import keeps_rows
 from acker_redis.spark.queries import run_id_of
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
@@ -35,6 +36,8 @@ class Given:
         self._freezes = freezes
         self._frozen: DataFrame | None = None
         self._kept: list[Staged] = []
+        self._whole = [] if freezes else [df]
+        """Rows that are one for each message: those of the batch, and others made from them."""
         self._asides: list[tuple[FileQueue, Aside]] = []
 
     @property
@@ -61,6 +64,12 @@ class Given:
         """Return whether these are the rows of the batch, untransformed."""
         return df is self._df or df is self._frozen
 
+    def has_all(self, df: DataFrame) -> bool:
+        """Return whether these rows surely are one row for each message, with its ids."""
+        names = self.application.names
+        ids = (names.anchor, names.tuple)
+        return any(keeps_rows(df, each, ids) for each in self._whole)
+
     def frozen(self) -> DataFrame:
         """Return the rows, evaluated once.
 
@@ -71,6 +80,7 @@ class Given:
             if found is not None:
                 self._kept.append(found)
             self._frozen = self.freeze(self._df) if found is None else found.df
+            self._whole.append(self._frozen)
         return self._frozen
 
     def freeze(self, df: DataFrame) -> DataFrame:
@@ -82,6 +92,8 @@ class Given:
         self.memory.keep(self.query_id, self.staging)
         staged = self.staging.write(df)
         self._kept.append(staged)
+        if self.has_all(df):
+            self._whole.append(staged.df)
         return staged.df
 
     def stage(self, df: DataFrame, queue: Queue) -> DataFrame:

@@ -231,7 +231,8 @@ class MicroBatch:
         # A later batch may emit a row of this batch again. That is another message, so its id must
         # differ: two messages of one id would cancel.
         ids, run = self._given.ids, self._given.run
-        df = self._terms.with_parents(df)
+        if not self._terms.mentions_all(df):
+            df = self._terms.with_parents(df)
         if need_ids(df, names):
             out = ids.children_of_many(df, names.anchors, edge, key, run)
         else:
@@ -354,7 +355,7 @@ class MicroBatch:
         """
         return self._given.name
 
-    def write(self, df: DataFrame, sink: Queue) -> None:
+    def write(self, df: DataFrame, sink: Queue, *, ack: bool = False) -> None:
         """Write the rows of a last bolt to a sink, before its messages are acked.
 
         - If Redis has no call of this batch, the rows **replace** the rows of an earlier run. The
@@ -363,14 +364,23 @@ class MicroBatch:
           acks count.
 
         Args:
-            df: The rows, from the same evaluation as the acked messages; see :meth:`freeze`.
+            df: The rows. Without ``ack`` they must come from the same evaluation as the acked
+                messages; see :meth:`freeze`.
             sink: A sink whose ``replace()`` and ``write()`` keep the rules of :class:`Queue`.
+            ack: Ack the messages that these rows came from, and leave the columns of ids out of
+                the sink. The rows are evaluated once, so exactly the written ones are acked. If the
+                plan only selects and computes columns of :attr:`df`, the sink is all that is
+                written; else the rows are first written with their ids, as by :meth:`freeze`.
 
         Raises:
             LaneError: A second driver applied the batch while this driver replaced its rows.
-            InvalidBatchError: This batch was already written to this sink, or the block is not
-                open.
+            InvalidBatchError: This batch was already written to this sink, the block is not open,
+                or, with ``ack``, a column of ids is missing.
             ConfigError: The acker has ``on_changed_batch='fail_trees'``.
+
+        Examples:
+            >>> with acker.batch(df, batch_id) as b:
+            ...     b.write(b.df.join(customers, "customer"), table, ack=True)
 
         """
         self._check_bolt()
@@ -381,6 +391,7 @@ class MicroBatch:
                 "use 'raise' for a query that writes before its ack"
             )
         self._check_unwritten(sink)
+        df = self._acked(df) if ack else df
         if self._given.was_applied():
             sink.write(df, self.name, self.batch_id)
             return
@@ -392,6 +403,15 @@ class MicroBatch:
                 "missing there. Stop one of the two, and process this batch again under a new "
                 "checkpoint"
             )
+
+    def _acked(self, df: DataFrame) -> DataFrame:
+        """Mention the messages of rows; return the rows, without their ids."""
+        names = self._application.names
+        many = need_ids(df, names)
+        if not self._terms.mentions_all(df):
+            df = df if self._given.kept(df) else self._given.freeze(df)
+            self._terms.ack(df, None, unanchored=False)
+        return df.drop(*([names.anchors] if many else [names.anchor, names.tuple]))
 
     def hand_on(self, messages: DataFrame, queue: Queue) -> None:
         """Write messages to the next queue, after the ``with`` block.

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from acker_redis.spark.folders import local_path
+from acker_redis.spark.plans import items, through_project
 from acker_redis.spark.queries import execution_of
 from acker_redis.spark.staging import Staged, read
 
@@ -50,25 +51,20 @@ def _committed(df: DataFrame, execution: Any) -> Staged | None:
     # A checkpoint of other rows, such as df.where(..).localCheckpoint(), is an RDD with these ids.
     if given.nodeName() != "LogicalRDD" or not given.rdd().equals(execution.toRdd()):
         return None  # not the rows that Spark gave to foreachBatch
-    while plan.nodeName() == "Project":
-        inside = {}
-        for each in _items(plan.projectList()):
-            child = each.child() if each.nodeName() == "Alias" else each
-            if child.nodeName() != "AttributeReference":
-                return None
-            inside[each.exprId().toString()] = child.exprId().toString()
-        ids, plan = [inside[each] for each in ids], plan.child()
-    if plan.nodeName() != "LogicalRelation":
-        return None
+    while plan.nodeName() != "LogicalRelation":
+        found = through_project(plan, ids)
+        if found is None:
+            return None
+        plan, ids = found
     relation = plan.relation()
-    options = {key.lower() for key in _items(relation.options().keys().toSeq())}
+    options = {key.lower() for key in items(relation.options().keys().toSeq())}
     if (
         relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat"
         or not relation.partitionSchema().isEmpty()
         or not options <= _OPTIONS
     ):
         return None
-    names = {each.exprId().toString(): each.name() for each in _items(plan.output())}
+    names = {each.exprId().toString(): each.name() for each in items(plan.output())}
     columns = [names[each] for each in ids]
     files = list(relation.location().inputFiles())
     stored = set(relation.dataSchema().fieldNames())
@@ -87,9 +83,5 @@ def _committed(df: DataFrame, execution: Any) -> Staged | None:
     return Staged(rows if plain else rows.toDF(*df.columns), files[0], plain)
 
 
-def _items(seq: Any) -> list[Any]:
-    return [seq.apply(n) for n in range(seq.size())]
-
-
 def _ids(attributes: Any) -> list[str]:
-    return [each.exprId().toString() for each in _items(attributes)]
+    return [each.exprId().toString() for each in items(attributes)]

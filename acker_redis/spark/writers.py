@@ -197,16 +197,18 @@ class BoltWriter:
             names = self._acker.application.names
             fails = optional_why(out, names)
             queue = only(self._queues)
-            if fails or len(self._queues) > 1 or self._sink is not None:
+            if fails or len(self._queues) + (self._sink is not None) > 1:
                 # Failed rows, rows for the sink and messages must come from one evaluation.
                 out = b.freeze(out)
             if fails:
                 why = F.col(names.why)
                 b.fail(out.where(why.isNotNull()), why)
                 out = out.where(why.isNull()).drop(names.why)
+            acks = not self._queues and self._unmentioned != "ack"
             if self._sink is not None:
-                b.write(out.drop(names.anchor, names.tuple, names.anchors), self._sink)
-            if not self._queues and self._unmentioned != "ack":
+                ids = () if acks else (names.anchor, names.tuple, names.anchors)
+                b.write(out.drop(*ids), self._sink, ack=acks)
+            elif acks:
                 b.ack(out)
             pure = all(isinstance(column, str) for column in self._key)
             for edge in self._queues:

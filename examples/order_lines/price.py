@@ -35,9 +35,7 @@ def main(work: Path, url: str) -> None:
         with acker.batch(lines, batch_id) as b:
             # The planted bug: an inner join drops the lines of a product without a price.
             found = b.df.join(prices, "product").withColumn("cents", F.expr("pieces * cents"))
-            out = b.freeze(found)
-            b.write(out, table)
-            b.ack(out)
+            b.write(found, table, ack=True)
 
     messages = FileQueue(work / "queue").read_stream(
         spark, f"{LINE}, anchor BIGINT, tuple BIGINT", maxFilesPerTrigger="1"

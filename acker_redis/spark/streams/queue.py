@@ -108,9 +108,7 @@ class FileQueue:
                 f"{path} may have no atomic rename, so a reader could see a part of a batch: use "
                 "a directory that the driver and the executors mount, or a DeltaQueue"
             )
-        self.path = Path(
-            unquote(urlsplit(str(path)).path) if str(path).startswith("file:/") else path
-        )
+        self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
 
     def __eq__(self, other: object) -> bool:

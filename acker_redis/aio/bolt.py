@@ -288,3 +288,12 @@ class AsyncHandle(Reported):
         except BaseException:
             self.processing.reopen()
             raise
+
+
+class AsyncCurrent(AsyncHandle):
+    """The handle of a message that an integration acks or fails: to drop it is no mistake."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Report nothing."""

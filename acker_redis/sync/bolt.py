@@ -312,3 +312,12 @@ class Handle(Reported):
         except BaseException:
             self.processing.reopen()
             raise
+
+
+class Current(Handle):
+    """The handle of a message that an integration acks or fails: to drop it is no mistake."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Report nothing."""

@@ -7,13 +7,26 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from acker_redis import Acker, Bolt, Producer
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer
+from acker_redis.integrations.aiokafka import TrackedAsyncConsumer
+from acker_redis.integrations.aiokafka import producer as aiokafka
+from acker_redis.integrations.celery import TaskTracker, tracker
+from acker_redis.integrations.http import current_handle
+from acker_redis.integrations.http import work as http
+from acker_redis.integrations.kafka import TrackedConsumer
+from acker_redis.integrations.kafka import producer as kafka
+from acker_redis.integrations.rabbitmq import TrackedChannel
+from acker_redis.integrations.rabbitmq import deliveries as rabbitmq
+from acker_redis.integrations.streams import StreamWorker
+from acker_redis.integrations.streams import work as streams
 from acker_redis.trees import forgotten
+from acker_redis.trees.processing import Processing
 
 Begin = Callable[..., Any]
 
@@ -104,3 +117,26 @@ def test_number_of_reports_is_bounded(
     bolt.process("7:40")
     bolt.process("7:41")
     assert len(reports()) == 1
+
+
+def test_handle_of_a_message_that_an_integration_settles_is_not_reported(
+    reports: Callable[[], list[str]],
+) -> None:
+    """A handler that takes longer writes ``worker.current.reset_timeout()``."""
+    owners = [
+        (TaskTracker, tracker._current),
+        (TrackedConsumer, kafka.current),
+        (TrackedAsyncConsumer, aiokafka.current),
+        (TrackedChannel, rabbitmq.current),
+        (StreamWorker, streams.current),
+    ]
+    owner = SimpleNamespace(_sink=Rows(), acker=None)
+    work: Any = SimpleNamespace(processing=Processing("7:40"), owner=owner, sink=None)
+    for kind, current in owners:
+        token = current.set(work)
+        assert kind.current.fget(owner).processing is work.processing  # type: ignore[attr-defined]
+        current.reset(token)
+    token = http.current.set(work)
+    assert current_handle().processing is work.processing
+    http.current.reset(token)
+    assert reports() == []

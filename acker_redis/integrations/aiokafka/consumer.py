@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from acker_redis.aio.bolt import AsyncHandle
+from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
@@ -126,7 +126,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         work = current.get()
         if work is None:
             raise ConfigError("current is the message in process: use it in a handler")
-        return AsyncHandle(work.processing, self._sink)
+        return AsyncCurrent(work.processing, self._sink)
 
     def subscribe(
         self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None

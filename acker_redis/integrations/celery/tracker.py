@@ -34,7 +34,7 @@ from acker_redis.integrations.handlers import check_done
 from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import clipped, words
-from acker_redis.sync.bolt import Handle
+from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import HEADER, MessageId
@@ -135,7 +135,7 @@ class TaskTracker:
         work = _current.get()
         if work is None and self.app.current_task is None:
             raise ConfigError("current is the task that runs: use it in a task")
-        return Handle(work.processing if work else Processing(""), self._sink)
+        return Current(work.processing if work else Processing(""), self._sink)
 
     def send(self, record: Record, ids: Any) -> None:
         """Publish the signature that is the value of a record; the ``send`` of a :class:`Source`.

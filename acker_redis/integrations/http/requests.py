@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from acker_redis.aio.bolt import AsyncHandle
+from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
@@ -188,7 +188,7 @@ def current_handle() -> AsyncHandle:
     work = current.get()
     if work is None:
         raise ConfigError("current_handle() is for the handler of a request with an id")
-    return AsyncHandle(work.processing, work.sink)
+    return AsyncCurrent(work.processing, work.sink)
 
 
 def _why(scope: Message, status: int) -> str:

@@ -34,7 +34,7 @@ from acker_redis.integrations.kafka_messages.work import Work
 from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.rows import Row
-from acker_redis.sync.bolt import Handle
+from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
@@ -133,7 +133,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         work = current.get()
         if work is None:
             raise ConfigError("current is the message in process: use it in a handler")
-        return Handle(work.processing, self._sink)
+        return Current(work.processing, self._sink)
 
     def subscribe(
         self,

@@ -25,7 +25,7 @@ from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, cur
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling
 from acker_redis.kinds import check_blocking, check_is
-from acker_redis.sync.bolt import Handle
+from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.trees.processing import Processing
 
@@ -98,7 +98,7 @@ class TrackedChannel:
             ConfigError: No handler runs in this context.
 
         """
-        return Handle(_in_process().processing, Direct(self.acker))
+        return Current(_in_process().processing, Direct(self.acker))
 
     def basic_consume(
         self,

@@ -33,7 +33,7 @@ from acker_redis.integrations.streams.settling import OnFailure, Settling
 from acker_redis.integrations.streams.work import Work, begun, in_process
 from acker_redis.integrations.until_signal import until_signal
 from acker_redis.kinds import check_blocking, check_is
-from acker_redis.sync.bolt import Handle
+from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.transport.errors import is_transient, may_pass
@@ -169,7 +169,7 @@ class StreamWorker:
             ConfigError: No handler of this worker runs in this context.
 
         """
-        return Handle(in_process(self).processing, self._sink)
+        return Current(in_process(self).processing, self._sink)
 
     @property
     def key(self) -> Any:
@@ -342,7 +342,7 @@ class StreamWorker:
         now = time.monotonic()
         self._group.keep(work.key)
         work.since = now
-        Handle(work.processing, self._sink).reset_timeout()
+        Current(work.processing, self._sink).reset_timeout()
 
     def settle(self) -> None:
         """Add the children of handled entries, apply their rows, and remove them from the group.

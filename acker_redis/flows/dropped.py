@@ -15,8 +15,12 @@ def present(namespace: str, first: int) -> Flow[list[ShardKeys]]:
 
 
 def drop_groups(first: ShardKeys) -> Flow[None]:
-    """Delete all completion groups. ``first`` is shard 0, which is closed. Idempotent."""
-    for each in (yield Ask(("HKEYS", first.groups))):
+    """Delete all completion groups. ``first`` is shard 0, which is closed. Idempotent.
+
+    An index of another type, which a program has damaged, is deleted, too.
+    """
+    is_index = (yield Ask(("TYPE", first.groups))) == b"hash"
+    for each in (yield Ask(("HKEYS", first.groups))) if is_index else ():
         source, _, name = each.decode(errors="replace").partition(":")
         yield Ask(("UNLINK", first.group(source, name)))
     yield Ask(("UNLINK", first.groups))

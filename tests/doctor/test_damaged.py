@@ -71,3 +71,11 @@ def test_command_of_the_doctor_repairs_a_damaged_namespace(
     work(again, range(101, 109), [])
     assert again.status().counters["acked"] == 8
     again.close()
+
+
+def test_index_of_groups_of_another_type_does_not_stop_a_drop(make_any_acker: MakeAcker) -> None:
+    """The drop ended with an error, and so did each that was to complete it."""
+    acker = make_any_acker()
+    acker.connection.client.set(ShardKeys(acker.namespace, 0).groups, "x")
+    acker.drop()
+    assert acker.create(), "nothing is left"

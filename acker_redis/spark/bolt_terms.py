@@ -7,7 +7,7 @@ needs no mentions, and none are collected.
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -21,12 +21,27 @@ from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.given import Given
 from acker_redis.spark.names import need_ids
+from acker_redis.spark.splitting import Empty, empties
 
 log = logging.getLogger(__name__)
 
 _CHILDREN, _PARENT, _PAIR, _TWICE, _WHY = (
     f"_acker_{name}" for name in ("children", "parent", "pair", "twice", "why")
 )
+
+
+@dataclass(eq=False)
+class _Split:
+    """A split of all messages, whose arrays are in committed files."""
+
+    terms: Terms
+    """The parts."""
+    rows: DataFrame
+    """What the job got."""
+    left: DataFrame | None
+    """The messages without a part; None if the job acks them."""
+    mentioned: bool = False
+    """Whether an output surely has a row for each part."""
 
 
 class BoltTerms:
@@ -39,6 +54,7 @@ class BoltTerms:
         self._inputs: DataFrame | None = None
         self._all_acked = self._all_mentioned = self._unanchored = False
         self._outputs = 0
+        self._splits: list[_Split] = []
 
     @property
     def used(self) -> bool:
@@ -54,9 +70,15 @@ class BoltTerms:
         return df.withColumn(_PARENT, F.expr(f"`{parent}`"))
 
     def mentions_all(self, df: DataFrame) -> bool:
-        """Return whether each message surely has one of these rows, and is mentioned by it."""
+        """Return whether each message, or each part of a split, surely has one of these rows.
+
+        Then they are mentioned by that.
+        """
         found = self._given.has_all(df)
         self._all_mentioned |= found
+        for each in self._splits:
+            if not found and self._given.has_rows(df, each.rows):
+                found = each.mentioned = True
         return found
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
@@ -73,13 +95,13 @@ class BoltTerms:
             self._add(Kind.CHILD, out, unanchored, parent=_PARENT)
         return rows
 
-    def split(self, out: DataFrame, empty: DataFrame | None) -> DataFrame:
+    def split(self, out: DataFrame, df: DataFrame, column: str, empty: Empty) -> DataFrame:
         """Add the parts in rows of :meth:`with_parents`; return the rows without the parents.
 
-        ``empty`` has rows without parts that are mentioned.
+        ``df`` has the messages, and ``column`` their arrays.
         """
-        if empty is not None:
-            self._add(Kind.MENTION, empty, unanchored=False)
+        if empty == "ack":
+            self._add(Kind.MENTION, empties(df, column), unanchored=False)
         rows = out.drop(_PARENT)
         if _PARENT not in out.columns:
             return rows  # nothing is compared
@@ -87,8 +109,11 @@ class BoltTerms:
             self._add(Kind.PART, rows, unanchored=False)
             parents = out.select(F.col(_PARENT).alias(self._names.anchors))
             self._add(Kind.MENTION, parents, unanchored=False)
-        else:
-            self._add(Kind.PART, out, unanchored=False, parent=_PARENT)
+            return rows
+        self._add(Kind.PART, out, unanchored=False, parent=_PARENT)
+        if self._given.kept(df) and self._given.has_all(df):
+            left = None if empty == "ack" else empties(df, column)
+            self._splits.append(_Split(self._terms[-1], rows, left))
         return rows
 
     def ack(self, df: DataFrame | None, children: str | Column | None, unanchored: bool) -> None:
@@ -126,6 +151,7 @@ class BoltTerms:
 
     def finish(self) -> tuple[Job, list[Terms]]:
         """Return the settings of the batch, and all its terms, when the job has ended."""
+        self._leave_out_parts()
         # An ack of all messages names none of the rows that split() has made of them.
         parts = any(each.kind is Kind.PART for each in self._terms)
         whole = self._all_acked or self._all_mentioned
@@ -146,6 +172,20 @@ class BoltTerms:
             why = f"{why}: the job calls neither emit(), ack() nor fail()"
         job = replace(self._given.job(), unmentioned=self._unmentioned, why_vanished=why)
         return job, [*terms, inputs]
+
+    def _leave_out_parts(self) -> None:
+        """Forget the parts of splits of which each part has a row in an output.
+
+        The messages that they were made from are mentioned, too, except those without a part.
+        """
+        for each in self._splits:
+            if each.mentioned:
+                self._terms.remove(each.terms)
+                if each.left is None or each.left.isEmpty():
+                    self._all_mentioned = True
+                else:
+                    pairs = each.terms.df.selectExpr("anchor", "parent AS delta")
+                    self._terms.append(Terms(Kind.MENTION, pairs.distinct()))
 
     def warn(self, report: Report) -> None:
         """Log messages that vanished, and once a query that a lost row may go unnoticed."""

@@ -66,9 +66,12 @@ class Given:
 
     def has_all(self, df: DataFrame) -> bool:
         """Return whether these rows surely are one row for each message, with its ids."""
+        return any(self.has_rows(df, each) for each in self._whole)
+
+    def has_rows(self, df: DataFrame, base: DataFrame) -> bool:
+        """Return whether these rows surely are one row for each row of ``base``, with its ids."""
         names = self.application.names
-        ids = (names.anchor, names.tuple)
-        return any(keeps_rows(df, each, ids) for each in self._whole)
+        return keeps_rows(df, base, (names.anchor, names.tuple))
 
     def frozen(self) -> DataFrame:
         """Return the rows, evaluated once.

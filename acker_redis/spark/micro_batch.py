@@ -29,7 +29,7 @@ from acker_redis.spark.given import Given
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.queries import described
-from acker_redis.spark.splitting import Empty, check_empty, empties, parts
+from acker_redis.spark.splitting import Empty, check_empty, parts
 from acker_redis.spark.streams.queue import Queue
 from acker_redis.spark.tracking import Tracking, check_key
 
@@ -290,7 +290,7 @@ class MicroBatch:
         rows = parts(self._terms.with_parents(df), column, key, edge, run, given.ids, names)
         # The rows of a committed file give the same parts each time.
         out = rows if given.kept(df) else self.freeze(rows)
-        return self._terms.split(out, empties(df, column) if empty == "ack" else None)
+        return self._terms.split(out, df, column, empty)
 
     def ack(
         self,

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from acker_redis.errors import DuplicateMessageError, InvalidBatchError
 from acker_redis.spark import Acker, BoltWriter, FileQueue, MicroBatch, Split
+from acker_redis.spark.splitting import Empty
 from tests.spark.conftest import MakeSparkAcker, outcomes
 
 PLACES = [("driver", 1), ("executors", 4)]
@@ -116,6 +117,39 @@ def test_ack_of_all_messages_acks_no_part(
         "empty": "ack",
         "null": "ack",
     }
+
+
+@pytest.mark.parametrize("empty", ["vanish", "ack"])
+@pytest.mark.parametrize("queued", [True, False])
+def test_parts_that_all_have_a_row_are_not_compared(
+    spark: SparkSession, acker: Acker, tmp_path: Path, empty: Empty, queued: bool
+) -> None:
+    """A projection of the split drops no part; messages without parts vanish all the same."""
+    queue = FileQueue(tmp_path)
+    with acker.batch(tracked(spark, acker), 0) as b:
+        lines = b.split(b.df, "items", empty=empty).withColumn("price", F.lit(1))
+        if queued:
+            out = b.emit(lines, edge="invoice", queue=queue)
+        else:
+            b.write(lines, queue, ack=True)
+    if queued:
+        last(spark, acker, out)
+    assert b.report
+    assert b.report.vanished == (0 if empty == "ack" else 2)
+    left_out = "ack" if empty == "ack" else "nack"
+    assert verdicts(acker) == {
+        **dict.fromkeys(("whole", "one lost", "all lost", "single"), "ack"),
+        **dict.fromkeys(("empty", "null"), left_out),
+    }
+
+
+def test_split_of_other_messages_than_all_mentions_no_others(
+    spark: SparkSession, acker: Acker
+) -> None:
+    with acker.batch(tracked(spark, acker), 0) as b:
+        some = b.freeze(b.df.where("order_id <> 'single'"))
+        b.ack(b.split(some, "items", empty="ack"))
+    assert {name for name, verdict in verdicts(acker).items() if verdict == "nack"} == {"single"}
 
 
 def test_lost_part_is_named_with_its_edge(spark: SparkSession, acker: Acker) -> None:

@@ -45,27 +45,32 @@ def unmark(spark: SparkSession, folder: str) -> bool:
     return True
 
 
-def aged(spark: SparkSession, folder: str) -> Iterator[tuple[str, int]]:
-    """Yield the folders in a folder, with their age in ms by the clock of the file system."""
+def aged(spark: SparkSession, folder: str, new: str) -> Iterator[tuple[str, int]]:
+    """Yield the folders in a folder, with their age in ms by the clock of the file system.
+
+    ``new`` is the name of one that was made now. Without it, none is yielded.
+    """
     reached = _hadoop(spark, folder)
     if reached is None:
         path = local_path(folder)
         if path is None or not path.is_dir():
             return
-        found = [(str(each), int(1000 * each.stat().st_mtime)) for each in path.iterdir()]
+        found = [
+            (str(each), each.name, int(1000 * each.stat().st_mtime)) for each in path.iterdir()
+        ]
     else:
         fs, path_of = reached
         try:
             found = [
-                (each.getPath().toString(), each.getModificationTime())
+                (each.getPath().toString(), each.getPath().getName(), each.getModificationTime())
                 for each in fs.listStatus(path_of)
                 if each.isDirectory()
             ]
         except Exception:  # not written to yet, or a right is missing: nothing to delete
             return
-    # A run writes its folder before this is called, so the youngest one tells the time.
-    now = max((ms for _, ms in found), default=0)
-    yield from ((name, now - ms) for name, ms in found)
+    # Not the youngest one: a machine with a wrong clock may have made a folder of the future.
+    for now in (ms for _, name, ms in found if name == new):
+        yield from ((each, now - ms) for each, _, ms in found)
 
 
 def delete(spark: SparkSession, folder: str) -> None:

@@ -18,7 +18,7 @@ from acker_redis.spark.queries import run_id_of
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
 from acker_redis.spark.streams.aside import Aside
-from acker_redis.spark.streams.queue import FileQueue, Queue
+from acker_redis.spark.streams.queue import FileQueue, Queue, can_stage
 
 
 class Given:
@@ -104,7 +104,7 @@ class Given:
 
         :meth:`aside` finds the folder again by the rows.
         """
-        if not isinstance(queue, FileQueue):
+        if not can_stage(queue):
             return self.keep(df)
         aside = queue.stage(df, self.name, self.batch_id)
         self.memory.keep(self.query_id, aside)

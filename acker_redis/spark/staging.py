@@ -120,7 +120,7 @@ class Staging:
     def _sweep(self) -> None:
         """Delete folders that dead runs of the query left a day ago or earlier."""
         spark = self._df.sparkSession
-        for folder, age_ms in folders.aged(spark, self.query_folder):
+        for folder, age_ms in folders.aged(spark, self.query_folder, self._run):
             if age_ms > ABANDONED_MS:
                 folders.delete(spark, folder)
 

@@ -31,7 +31,7 @@ from acker_redis.spark.numbering import (
     number,
 )
 from acker_redis.spark.room import wait_for_room
-from acker_redis.spark.streams.queue import FileQueue, Queue
+from acker_redis.spark.streams.queue import Queue, can_stage
 
 _TWICE = "_acker_twice"
 _FEW = 1000
@@ -51,7 +51,7 @@ class Tracking:
         queue: Queue | None = None,
     ) -> None:
         self._batch, self._edges, self._key = batch, edges, key
-        self._queue = queue if len(edges) == 1 and isinstance(queue, FileQueue) else None
+        self._queue = queue if queue and len(edges) == 1 and can_stage(queue) else None
         self._text = SOURCE
         self._source = check_name("source", source)
         self._names = batch.application.names

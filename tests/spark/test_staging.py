@@ -313,6 +313,40 @@ def test_old_folders_of_dead_runs_are_deleted_and_young_ones_stay(
     assert other.exists(), "of another query"
 
 
+def test_folder_from_the_future_does_not_make_others_old(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, queue: FileQueue, by_driver: Acker,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A machine with a fast clock made it. This run, and that of another driver, keep theirs."""
+    root = tmp_path / "staging"
+    acker = make_spark_acker(client=by_driver.client, staging=str(root))
+    future, other = root / "test@q" / "future", root / "test@q" / "other"
+    for each in (future, other):
+        each.mkdir(parents=True)
+    os.utime(future, (4e9, 4e9))
+    with acker.batch(queue.read(spark, SCHEMA), 0) as b:
+        b.ack(b.df.where("true"))
+    assert other.exists()
+    assert len(outcomes(acker.client)) == 20
+
+
+def test_queue_with_its_own_writes_is_called(
+    spark: SparkSession, queue: FileQueue, by_driver: Acker, tmp_path: Path
+) -> None:
+    """A rename would pass it by."""
+    called: list[str] = []
+
+    class Audited(FileQueue):
+        def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+            called.append(query_id)
+            super().replace(df, query_id, batch_id)
+
+    BoltWriter(by_driver, lambda df, _: df, {"next": Audited(tmp_path / "after")})(
+        queue.read(spark, SCHEMA), 0
+    )
+    assert called == ["test@q"]
+
+
 def test_cluster_needs_a_folder_that_its_executors_share(
     spark: SparkSession, queue: FileQueue, by_driver: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
@@ -198,3 +198,13 @@ class FileQueue:
         """
         reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         return reader.parquet(str(self.path))
+
+
+def can_stage(queue: Queue) -> TypeGuard[FileQueue]:
+    """Return whether a rename is all that a queue does to write a batch.
+
+    A subclass with another ``write`` or ``replace`` must be called.
+    """
+    kind = type(queue)
+    own = isinstance(queue, FileQueue)
+    return own and kind.write is FileQueue.write and kind.replace is FileQueue.replace

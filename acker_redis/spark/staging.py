@@ -157,7 +157,7 @@ def _write(df: DataFrame, folder: str) -> None:
 @contextlib.contextmanager
 def _exact(spark: SparkSession) -> Iterator[None]:
     """Set what keeps the values of all rows, during a write."""
-    lossy = {name: bad for name, (bad, _) in _LOSSY.items() if spark.conf.get(name, None) == bad}
+    lossy = {name: bad for name, (bad, _) in _LOSSY.items() if spark.conf.get(name) == bad}
     for name in lossy:
         spark.conf.set(name, _LOSSY[name][1])
     try:

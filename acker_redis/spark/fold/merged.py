@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from acker_redis.batching.fold_numpy import NumpyFold
-from acker_redis.protocol.arrays import Ints, wire
+from acker_redis.protocol.arrays import Ints, distinct, wire
 from acker_redis.protocol.blocks import goes_dense
 from acker_redis.protocol.ids import SLOTS
 
@@ -74,7 +74,7 @@ class Merged:
                 yield 0, *self._loose[0]
             return
         shard_of = anchors % shards
-        for shard in np.unique(shard_of).tolist():
+        for shard in distinct(shard_of).tolist():
             mine = shard_of == shard
             yield shard, wire(anchors[mine]), wire(deltas[mine])
 

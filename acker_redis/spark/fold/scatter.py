@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from acker_redis.batching.fold_numpy import pack_block
-from acker_redis.protocol.arrays import Ints
+from acker_redis.protocol.arrays import Ints, distinct
 from acker_redis.protocol.ids import SLOTS
 
 _BITS = 20
@@ -47,7 +47,7 @@ class Scatter:
         elif known.any():
             return False
         if strange.any():
-            if not self._know(np.unique(highs[strange]), len(anchors)):
+            if not self._know(distinct(highs[strange]), len(anchors)):
                 return False
             ranks = self._ranks[self._hash(highs)]
         places = ranks.astype(np.int64) << 12 | anchors & 0xFFF
@@ -70,7 +70,7 @@ class Scatter:
             # With a hash without collisions, found by trial, the rank of a block is one lookup.
             multiplier = (self._multiplier + turn) % len(_MULTIPLIERS)
             hashed = self._hash(highs, multiplier)
-            if len(np.unique(hashed)) == len(highs):
+            if len(distinct(hashed)) == len(highs):
                 break
         else:
             return False

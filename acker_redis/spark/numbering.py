@@ -38,6 +38,9 @@ slots count as pending, too, and a call carries at most 4096 of them."""
 _LOOKUP = 10_000
 """Maximum number of windows of one numbering that are looked up in an array."""
 
+Group = tuple[str, int, int, int, int]
+"""A numbering of a batch: prefix, attempt, least number, highest number, and how many records."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -77,11 +80,13 @@ def number(
     ids: Ids,
     least: int = LEAST,
     large: bool = False,
+    known: Group | None = None,
 ) -> Numbered:
     """Return the records with their anchors in the column ``name``.
 
     Runs one Spark job. For a ``large`` batch this job costs half as much if the numbers have no
-    gaps, and if they have, a second job follows it.
+    gaps, and if they have, a second job follows it. If the only numbering is ``known``, a job runs
+    only for numbers with gaps.
 
     ``trees`` has the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT). ``whose`` is the
     query's lane and the batch's number. A window with fewer than ``least`` records, or with more
@@ -89,7 +94,9 @@ def number(
     invalid number, attempt or source id.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
-    found = _without_gaps(trees) if large else None
+    found = None
+    if known or large:
+        found = _without_gaps([known] if known else _grouped(trees, PREFIX, ATTEMPT))
     found = _grouped(trees, PREFIX, ATTEMPT, _WINDOW) if found is None else found
     blocks = tuple(_blocks(found, partial(ids.maker.block, source, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
@@ -118,13 +125,13 @@ def _grouped(trees: DataFrame, *keys: str) -> Sequence[tuple[Any, ...]]:
     return trees.groupBy(*keys).agg(*map(F.expr, counts)).collect()
 
 
-def _without_gaps(trees: DataFrame) -> Sequence[tuple[Any, ...]] | None:
-    """Return the same as a group for each window, if no numbering has a gap; else None.
+def _without_gaps(groups: Iterable[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]] | None:
+    """Return a group for each window of these numberings, if none has a gap; else None.
 
     If a number that occurs twice hides a gap, the windows are not exact, and the batch is refused.
     """
     found: list[tuple[Any, ...]] = []
-    for prefix, attempt, least, most, rows in _grouped(trees, PREFIX, ATTEMPT):
+    for prefix, attempt, least, most, rows in groups:
         if least < 0 or most - least + 1 != rows:
             return None
         for window in range(least // SLOTS, most // SLOTS + 1):
@@ -187,7 +194,11 @@ def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[Dat
             place = f"CASE WHEN {inside} THEN {place} ELSE 1 END"
         place = f"cast({place} AS INT)"
         first = f"element_at({_constants(b.first if b else 0 for b in some)}, {place})"
-        base = f"element_at({_constants(b.base if b else 0 for b in some)}, {place})"
+        least = min(block.base for block in blocks)
+        if all(b and b.base == max(least, b.window * SLOTS) for b in some):
+            base = f"greatest({_WINDOW} * {SLOTS}, {least})"
+        else:
+            base = f"element_at({_constants(b.base if b else 0 for b in some)}, {place})"
         return trees, f"CASE WHEN {inside} THEN {first} ELSE 0 END" if loose else first, base
     rows = [(b.prefix, b.attempt, b.window, b.base, b.first) for b in blocks]
     schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_FIRST} BIGINT"

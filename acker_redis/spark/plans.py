@@ -29,6 +29,17 @@ def keeps_rows(df: DataFrame, base: DataFrame, columns: Sequence[str]) -> bool:
     return False
 
 
+def constants(df: DataFrame) -> list[Any] | None:
+    """Return the values of the columns if they are the same in each row by the plan, else None."""
+    with contextlib.suppress(Exception):
+        plan = df._jdf.queryExecution().optimizedPlan()
+        made = [each.child() for each in items(plan.projectList())]
+        if all(each.nodeName() == "Literal" for each in made):
+            values = [each.value() for each in made]
+            return [each if isinstance(each, int) else each.toString() for each in values]
+    return None
+
+
 def through_project(plan: Any, ids: Sequence[str]) -> tuple[Any, list[str]] | None:
     """Return the plan below a projection, and the attributes there that these attributes are.
 

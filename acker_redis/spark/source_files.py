@@ -8,16 +8,19 @@ Files whose names a later write may use again are copied, because they may chang
 
 import contextlib
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from acker_redis.spark.folders import local_path
-from acker_redis.spark.plans import items, through_project
+from acker_redis.spark.plans import ids_of, items, through_project
 from acker_redis.spark.queries import execution_of
 from acker_redis.spark.staging import Staged, read
 
+Found = TypeVar("Found")
 _WRITTEN_ONCE = re.compile(r"part-\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b.*\.parquet")
 """Names of Spark's files, which hold a random number: each write makes new ones."""
 _OPTIONS = {
@@ -34,23 +37,77 @@ def committed(df: DataFrame) -> Staged | None:
     The plan may select and rename columns. With any other step, rows may differ each time that
     they are computed.
     """
-    # Spark's internal classes: rows whose plan is not exactly as expected are copied.
+    return _of_plan(df, _committed)
+
+
+def number_range(df: DataFrame) -> tuple[int, int, int] | None:
+    """Return the least and the highest value of the only column, and the number of rows.
+
+    They come from the footers of the files. None if the column is not a BIGINT of a file source as
+    it is, if a value is null, or if the plan drops or adds rows.
+    """
+    return _of_plan(df, _number_range)
+
+
+def _of_plan(df: DataFrame, find: Callable[[DataFrame, Any], Found | None]) -> Found | None:
+    # Spark's internal classes: of a plan that is not exactly as expected, nothing is known.
     with contextlib.suppress(Exception):
         execution = execution_of(df)
         if execution is not None:
-            return _committed(df, execution)
+            return find(df, execution)
     return None
 
 
 def _committed(df: DataFrame, execution: Any) -> Staged | None:
-    plan = execution.logical()
-    if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
-        plan = plan.child()
     given = df._jdf.queryExecution().analyzed()
-    ids = _ids(plan.output())
+    found = _files(given, ids_of(given.output(), df.columns, df.columns), execution)
+    if found is None:
+        return None
+    files, columns = found
+    if len(set(columns)) < len(columns):
+        return None
+    fields = zip(columns, df.schema.fields, strict=True)
+    schema = StructType([StructField(name, field.dataType) for name, field in fields])
+    rows = read(df.sparkSession, schema, *files)
+    plain = columns == df.columns
+    return Staged(rows if plain else rows.toDF(*df.columns), files[0], plain)
+
+
+def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
+    plan = df._jdf.queryExecution().analyzed()
+    ids = ids_of(plan.output(), df.columns, df.columns)
+    while plan.nodeName() != "LogicalRDD":
+        below = through_project(plan, ids)
+        if below is None:
+            return None
+        plan, ids = below
+    found = _files(plan, ids, execution)
+    if found is None:
+        return None
+    files, [column] = found
+    least, most, rows = [], [], 0
+    for file in files:
+        footer = pq.read_metadata(local_path(file))
+        place = footer.schema.names.index(column)
+        for group in (footer.row_group(n) for n in range(footer.num_row_groups)):
+            held = group.column(place)
+            known = held.statistics
+            if held.physical_type != "INT64" or known.null_count != 0 or not known.has_min_max:
+                return None
+            least.append(known.min)
+            most.append(known.max)
+        rows += footer.num_rows
+    return min(least), max(most), rows
+
+
+def _files(given: Any, ids: list[str], execution: Any) -> tuple[list[str], list[str]] | None:
+    """Return the files of the rows that Spark gave, and the columns there for these attributes."""
     # A checkpoint of other rows, such as df.where(..).localCheckpoint(), is an RDD with these ids.
     if given.nodeName() != "LogicalRDD" or not given.rdd().equals(execution.toRdd()):
         return None  # not the rows that Spark gave to foreachBatch
+    plan = execution.logical()
+    if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
+        plan = plan.child()
     while plan.nodeName() != "LogicalRelation":
         found = through_project(plan, ids)
         if found is None:
@@ -67,21 +124,10 @@ def _committed(df: DataFrame, execution: Any) -> Staged | None:
     names = {each.exprId().toString(): each.name() for each in items(plan.output())}
     columns = [names[each] for each in ids]
     files = list(relation.location().inputFiles())
-    stored = set(relation.dataSchema().fieldNames())
-    if not stored.issuperset(columns) or len(set(columns)) < len(columns):
+    if not set(relation.dataSchema().fieldNames()).issuperset(columns):
         return None
     # FileQueue.replace() may have deleted one, and then the source leaves it out.
     paths = [local_path(each) for each in files]
     if not paths or not all(path and _WRITTEN_ONCE.fullmatch(path.name) for path in paths):
         return None
-    if not all(path and path.exists() for path in paths):
-        return None
-    fields = zip(columns, df.schema.fields, strict=True)
-    schema = StructType([StructField(name, field.dataType) for name, field in fields])
-    rows = read(df.sparkSession, schema, *files)
-    plain = columns == df.columns
-    return Staged(rows if plain else rows.toDF(*df.columns), files[0], plain)
-
-
-def _ids(attributes: Any) -> list[str]:
-    return [each.exprId().toString() for each in items(attributes)]
+    return (files, columns) if all(path and path.exists() for path in paths) else None

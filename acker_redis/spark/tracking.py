@@ -26,11 +26,14 @@ from acker_redis.spark.numbering import (
     NUMBER,
     PREFIX,
     SOURCE,
+    Group,
     Numbered,
     in_blocks,
     number,
 )
+from acker_redis.spark.plans import constants
 from acker_redis.spark.room import wait_for_room
+from acker_redis.spark.source_files import number_range
 from acker_redis.spark.streams.queue import Queue, can_stage
 
 _TWICE = "_acker_twice"
@@ -124,7 +127,7 @@ class Tracking:
             )
         columns = {
             PREFIX: ids.prefix,
-            NUMBER: ids.number.cast("bigint"),
+            NUMBER: ids.number if isinstance(kind, LongType) else ids.number.cast("bigint"),
             ATTEMPT: self._tried(),
         }
         batch = self._batch
@@ -133,7 +136,8 @@ class Tracking:
             trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
-        found = number(trees, name, self._source, whose, batch.ids, least, large)
+        known = None if batch.kept(trees) else _known(trees)
+        found = number(trees, name, self._source, whose, batch.ids, least, large, known)
         return Numbered(self._with_ids(found), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
@@ -282,6 +286,13 @@ class Tracking:
                     f"column {name} exists already, and track() adds it: drop it first, or choose "
                     "another name for the added column: Acker(.., names=Names(..))"
                 )
+
+
+def _known(trees: DataFrame) -> Group | None:
+    """Return the numbering of all records, if the files of the source tell it."""
+    same = constants(trees.select(PREFIX, ATTEMPT))
+    numbers = number_range(trees.select(NUMBER)) if same else None
+    return (same[0], same[1], *numbers) if same and numbers else None
 
 
 def check_key(

@@ -164,20 +164,18 @@ class Packer:
         self._held[key] = 0
         kind, columns = key[0], self._columns.pop(key)
         anchors = np.concatenate([each[0] for each in columns])
-        shard_of = shards_of(anchors, self._shards)
-        order = np.argsort(shard_of, kind="stable")
         some = [each[1] for each in columns if each[1] is not None]
         ids = np.concatenate(some) if some else None
         said = [each[2] for each in columns if each[2] is not None]
         texts = pa.chunked_array(said) if said else None
-        for mine in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
+        for shard, mine in _by_shard(anchors, self._shards):
             for at in range(0, len(mine), _PIECE):
                 rows = mine[at : at + _PIECE]
                 ends, data = pack_texts(
                     None if texts is None else texts.take(rows).combine_chunks()
                 )
                 yield Packed(
-                    shard=int(shard_of[rows[0]]),
+                    shard=shard,
                     kind=kind,
                     block=LOOSE,
                     anchors=wire(anchors[rows]),
@@ -258,6 +256,17 @@ class _Folding:
         else:
             shard_of = shards_of(anchors, self._shards)
             self._terms += np.bincount(shard_of, minlength=self._shards)
+
+
+def _by_shard(anchors: Ints, shards: int) -> Iterator[tuple[int, Ints]]:
+    """Yield each shard with the places of its anchors."""
+    if shards == 1:
+        yield 0, np.arange(len(anchors))
+        return
+    shard_of = shards_of(anchors, shards)
+    order = np.argsort(shard_of, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
+        yield int(shard_of[mine[0]]), mine
 
 
 def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:

@@ -42,8 +42,7 @@ class Columns:
         """16 hex digits that identify the content of these rows."""
         digest = hashlib.blake2b(self.flags, digest_size=8)
         digest.update(self.anchors + self.deltas + self.task.encode())
-        for text in self.texts:
-            digest.update(b"%d " % len(text) + text)
+        digest.update(b"".join(b"%d %b" % (len(text), text) for text in self.texts))
         return digest.hexdigest()
 
     def anchor(self, row: int) -> int:

@@ -5,6 +5,7 @@ process, so only folders of this machine are listed and deleted.
 """
 
 import contextlib
+import functools
 import logging
 import shutil
 from collections.abc import Iterator
@@ -93,5 +94,10 @@ def _hadoop(spark: SparkSession, folder: str) -> tuple[Any, Any] | None:
         context = spark.sparkContext
     except Exception:  # Spark Connect
         return None
-    path = context._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
+    path = _path_class(context._jvm)(folder)
     return path.getFileSystem(context._jsc.hadoopConfiguration()), path
+
+
+@functools.lru_cache(maxsize=1)
+def _path_class(jvm: Any) -> Any:
+    return jvm.org.apache.hadoop.fs.Path  # five calls of the JVM

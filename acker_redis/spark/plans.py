@@ -19,13 +19,16 @@ def keeps_rows(df: DataFrame, base: DataFrame, columns: Sequence[str]) -> bool:
     """
     with contextlib.suppress(Exception):
         plan, inner = (each._jdf.queryExecution().analyzed() for each in (df, base))
-        ids = ids_of(plan.output(), df.columns, columns)
-        while not plan.equals(inner):
-            found = through_project(plan, ids)
-            if found is None:
+        # A computed or renamed column is another attribute.
+        for column in columns:
+            one, other = attributes(plan, df, [column]), attributes(inner, base, [column])
+            if not one[0].exprId().equals(other[0].exprId()):
                 return False
-            plan, ids = found
-        return ids == ids_of(inner.output(), base.columns, columns)
+        while not plan.equals(inner):
+            if plan.nodeName() not in _SAME_ROWS:
+                return False
+            plan = plan.child()
+        return True
     return False
 
 
@@ -33,38 +36,37 @@ def constants(df: DataFrame) -> list[Any] | None:
     """Return the values of the columns if they are the same in each row by the plan, else None."""
     with contextlib.suppress(Exception):
         plan = df._jdf.queryExecution().optimizedPlan()
-        made = [each.child() for each in items(plan.projectList())]
+        made = [plan.projectList().apply(n).child() for n in range(len(df.columns))]
         if all(each.nodeName() == "Literal" for each in made):
             values = [each.value() for each in made]
             return [each if isinstance(each, int) else each.toString() for each in values]
     return None
 
 
-def through_project(plan: Any, ids: Sequence[str]) -> tuple[Any, list[str]] | None:
+def through_project(plan: Any, wanted: Sequence[Any]) -> tuple[Any, list[Any]] | None:
     """Return the plan below a projection, and the attributes there that these attributes are.
 
     None if the plan is no projection, or computes one of them.
     """
-    if plan.nodeName() == "SubqueryAlias":
-        return plan.child(), list(ids)
-    if plan.nodeName() != "Project":
+    if plan.nodeName() not in _SAME_ROWS:
         return None
-    inside = {}
-    for each in items(plan.projectList()):
-        child = each.child() if each.nodeName() == "Alias" else each
-        if child.nodeName() == "AttributeReference":
-            inside[each.exprId().toString()] = child.exprId().toString()
-    if not inside.keys() >= set(ids):
-        return None
-    return plan.child(), [inside[each] for each in ids]
+    below, found = plan.child(), []
+    output, inside = plan.output(), below.outputSet()
+    for each in wanted:
+        if inside.contains(each):
+            found.append(each)
+            continue
+        child = plan.projectList().apply(output.indexOf(each)).child()
+        if child.nodeName() != "AttributeReference":
+            return None
+        found.append(child)
+    return below, found
 
 
-def ids_of(output: Any, names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Return what identifies these columns of a plan whose output has these names."""
-    attributes = dict(zip(names, items(output), strict=True))
-    return [attributes[column].exprId().toString() for column in columns]
+def attributes(plan: Any, df: DataFrame, columns: Sequence[str]) -> list[Any]:
+    """Return the attributes of a plan of ``df`` for these columns."""
+    output = plan.output()
+    return [output.apply(df.columns.index(column)) for column in columns]
 
 
-def items(seq: Any) -> list[Any]:
-    """Return the elements of a Seq of Scala."""
-    return [seq.apply(n) for n in range(seq.size())]
+_SAME_ROWS = ("Project", "SubqueryAlias")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from acker_redis.spark.folders import local_path
-from acker_redis.spark.plans import ids_of, items, through_project
+from acker_redis.spark.plans import attributes, through_project
 from acker_redis.spark.queries import execution_of
 from acker_redis.spark.staging import Staged, read
 
@@ -60,7 +60,7 @@ def _of_plan(df: DataFrame, find: Callable[[DataFrame, Any], Found | None]) -> F
 
 def _committed(df: DataFrame, execution: Any) -> Staged | None:
     given = df._jdf.queryExecution().analyzed()
-    found = _files(given, ids_of(given.output(), df.columns, df.columns), execution)
+    found = _files(given, attributes(given, df, df.columns), execution)
     if found is None:
         return None
     files, columns = found
@@ -75,13 +75,13 @@ def _committed(df: DataFrame, execution: Any) -> Staged | None:
 
 def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
     plan = df._jdf.queryExecution().analyzed()
-    ids = ids_of(plan.output(), df.columns, df.columns)
+    wanted = attributes(plan, df, df.columns)
     while plan.nodeName() != "LogicalRDD":
-        below = through_project(plan, ids)
+        below = through_project(plan, wanted)
         if below is None:
             return None
-        plan, ids = below
-    found = _files(plan, ids, execution)
+        plan, wanted = below
+    found = _files(plan, wanted, execution)
     if found is None:
         return None
     files, [column] = found
@@ -100,7 +100,7 @@ def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
     return min(least), max(most), rows
 
 
-def _files(given: Any, ids: list[str], execution: Any) -> tuple[list[str], list[str]] | None:
+def _files(given: Any, wanted: list[Any], execution: Any) -> tuple[list[str], list[str]] | None:
     """Return the files of the rows that Spark gave, and the columns there for these attributes."""
     # A checkpoint of other rows, such as df.where(..).localCheckpoint(), is an RDD with these ids.
     if given.nodeName() != "LogicalRDD" or not given.rdd().equals(execution.toRdd()):
@@ -109,20 +109,20 @@ def _files(given: Any, ids: list[str], execution: Any) -> tuple[list[str], list[
     if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
         plan = plan.child()
     while plan.nodeName() != "LogicalRelation":
-        found = through_project(plan, ids)
+        found = through_project(plan, wanted)
         if found is None:
             return None
-        plan, ids = found
+        plan, wanted = found
     relation = plan.relation()
-    options = {key.lower() for key in items(relation.options().keys().toSeq())}
+    keys = relation.options().keys().toSeq()
+    options = {keys.apply(n).lower() for n in range(keys.size())}
     if (
         relation.fileFormat().getClass().getSimpleName() != "ParquetFileFormat"
         or not relation.partitionSchema().isEmpty()
         or not options <= _OPTIONS
     ):
         return None
-    names = {each.exprId().toString(): each.name() for each in items(plan.output())}
-    columns = [names[each] for each in ids]
+    columns = [each.name() for each in wanted]
     files = list(relation.location().inputFiles())
     if not set(relation.dataSchema().fieldNames()).issuperset(columns):
         return None

@@ -7,6 +7,7 @@ does not mention (:mod:`~acker_redis.spark.fold.vanished`). The result is determ
 content gives the same calls and the same digest, in any order and any partitions of its terms.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from acker_redis.spark.fold.report import EXAMPLES
 from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
+_HARMLESS = r"^[^\x00-\x1f\x7f]{1,255}$"
+"""What ``check_text`` accepts as a source id, in bytes."""
 _COUNTED = 1 << 17
 """Maximum number of mentions that are all counted."""
 
@@ -187,12 +190,11 @@ class Content:
                 f"{ids[int(twice[0])].as_py().decode(errors='replace')!r}: make the source id "
                 "unique (with key=, source id and key together), or give a replay its attempt="
             )
+        _check_source_ids(ids)
         sizes = np.asarray(pc.binary_length(ids))
         why = None if self._fail_all is None else check_text("why", self._fail_all, 0)
         for start, end in _chunks(sizes + len(why or b"")):
             sources = ids[start:end].to_pylist()
-            for each in sources:
-                check_text("source id", each.decode(errors="surrogateescape"), 1)
             flag = TRACK if why is None else TRACK | FAIL
             flags = bytes([flag]) * (end - start)
             whys = () if why is None else (why,) * (end - start)
@@ -285,6 +287,16 @@ class Content:
         blocks = distinct(anchors[anchors > ANCHOR_MAX] >> 12 & BLOCK_MAX).tolist()
         touches = (pack_deltas(block, {}, touch=True) for block in blocks)
         yield from (Part(self._shard, call) for call in calls(touches))
+
+
+def _check_source_ids(ids: pa.Array) -> None:
+    """Raise InvalidBatchError for the first source id that the scripts would refuse."""
+    with contextlib.suppress(pa.ArrowInvalid):  # for bytes that are no UTF-8
+        ids.cast(pa.large_string())
+        if pc.all(pc.match_substring_regex(ids, _HARMLESS)).as_py():
+            return
+    for each in ids.to_pylist():
+        check_text("source id", each.decode(errors="surrogateescape"), 1)
 
 
 def _both(one: Pairs, other: Pairs) -> Pairs:

@@ -91,6 +91,7 @@ bench: $(VENV)/.test
 	@$(BIN)/python benchmarks/overview.py
 	@$(BIN)/python benchmarks/events.py
 	@$(BIN)/python benchmarks/spark.py
+	@$(BIN)/python benchmarks/spark_jobs.py
 	@$(BIN)/python benchmarks/spark_demo.py
 	@$(BIN)/python benchmarks/explain.py
 

@@ -1,4 +1,4 @@
-"""Measure acks and tracks from Spark, each compared with the same read alone, in one run.
+"""Measure acks from Spark, each compared with the same read alone, in one run.
 
     python benchmarks/spark.py [--messages 10000000] [--rounds 5] [--cores 2]
 
@@ -6,9 +6,8 @@ A Parquet table of messages (anchor, tuple), five to a tree, is read and acked t
 ``acker.ack(df)``, and read and counted in Python (``mapInArrow``, the *no-op*), in turns.
 
 - ``blocks``: trees in blocks, the messages of a tree adjacent (clustered) or in random order.
-- ``track``: numbered records, read from Parquet and tracked in blocks, compared with the no-op.
-- ``gaps``: Redis's memory for a twentieth as many records as ``track``, of which the numbers have
-  gaps: in blocks, and in loose trees.
+- ``gaps``: Redis's memory for a hundredth as many records, of which the numbers have gaps: in
+  blocks, and in loose trees.
 - ``loose``: a tenth of the messages, of loose trees with one record each in Redis, compared with a
   read, shuffle and ``bit_xor`` that end in the no-op.
 - ``ids``: ids of half as many strings, derived with the salt, compared with a plain ``xxhash64``.
@@ -166,23 +165,6 @@ def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
     bench.turns(f"acks, {kind}", lambda: noop(bench.read(name)), ours, messages, prepare)
 
 
-def tracks(bench: Bench, records: int, freeze: bool) -> None:
-    """Measure tracks of numbered records; ``freeze`` keeps their rows, to be written later."""
-    bench.table("records", offset=np.arange(records), value=np.arange(records) * 7)
-
-    acker = bench.begin()
-
-    def ours() -> None:
-        with acker.batch(bench.read("records"), bench.batch(), query_id="t", freeze=freeze) as b:
-            b.track(source=SOURCE, source_id=counted(F.lit("bench"), number="offset"), edges="out")
-        tracked = bench.direct.status().counters["tracked"]
-        if tracked != records:
-            raise SystemExit(f"{tracked} of {records} are tracked")
-
-    what = "tracks, kept" if freeze else "tracks"
-    bench.turns(what, lambda: noop(bench.read("records")), ours, records, bench.begin)
-
-
 def gaps(bench: Bench, records: int) -> None:
     """Print Redis's memory for records whose numbers have gaps, in blocks and in loose trees."""
     print(f"\n{records:,} records{'in blocks':>12}{'loose':>12}")
@@ -285,7 +267,7 @@ def main() -> None:
     arguments.add_argument("--messages", type=int, default=10_000_000)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cores", type=int, default=2)
-    arguments.add_argument("--only", choices=["blocks", "track", "gaps", "loose", "ids", "memory"])
+    arguments.add_argument("--only", choices=["blocks", "gaps", "loose", "ids", "memory"])
     given = arguments.parse_args()
     advice = session.missing_java()
     if advice:
@@ -303,9 +285,6 @@ def main() -> None:
         if given.only in (None, "blocks"):
             acks_in_blocks(bench, given.messages, clustered=True)
             acks_in_blocks(bench, given.messages, clustered=False)
-        if given.only in (None, "track"):
-            tracks(bench, given.messages // PER_TREE, freeze=False)
-            tracks(bench, given.messages // PER_TREE, freeze=True)
         if given.only in (None, "gaps"):
             gaps(bench, given.messages // PER_TREE // 20)
         if given.only in (None, "loose"):

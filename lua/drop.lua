@@ -17,7 +17,7 @@ Reply    {left, shards}
          numbers, because shards of both may exist; 1024 if the configuration is damaged
          {0, 0}: the shard does not exist, or not any longer
 Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed. A shard is removed
-         also if its configuration is damaged; one of another schema is refused.
+         also if its configuration is damaged; a shard 0 of another schema is refused.
 --]]
 -- part: begin
 local MAX_BLOCKS, MAX_BUCKETS, MAX_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
@@ -41,8 +41,9 @@ if open == 'none' and closed == 'none' then return { 0, 0 } end
 local config = open == 'none' and dropping or meta
 local conf = (config == meta and open or closed) == 'hash'
   and call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard') or {}
--- Another version knows its keys. Anything else than a number is damage, as no field is.
-if conf[1] ~= '2' and find(conf[1] or '', '^%d+$') then
+-- Another version knows its keys. Anything else than a number is damage, as no field is, and so is
+-- another number beside a shard 0 of schema 2, which is closed first.
+if conf[1] ~= '2' and find(conf[1] or '', '^%d+$') and find(shard, ':0}$') then
   return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local shards = find(conf[2] or '', '^[1-9]%d?%d?%d?$') and tonumber(conf[2])

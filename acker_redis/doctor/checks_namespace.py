@@ -108,7 +108,8 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
     name, metas = facts.name, [shard.meta for shard in facts.shards]
     numbers = {meta["schema"] for meta in metas if meta.get("schema", "").isdecimal()}
     schemas = numbers - {str(SCHEMA)}
-    if schemas:
+    # Beside a shard 0 of this version, the field was changed by another program.
+    if schemas and metas[0].get("schema") != str(SCHEMA):
         return error(
             "namespace",
             f"its schema is {', '.join(sorted(schemas))}, this acker-redis needs {SCHEMA}",

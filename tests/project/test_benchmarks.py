@@ -46,6 +46,10 @@ ROOT = Path(__file__).resolve().parents[2]
             marks=pytest.mark.nightly,
         ),
         pytest.param(
+            *("spark_jobs", ("--rows", "20000", "--pairs", "1"), "1,000 rows, plain"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
             "spark_demo",
             ("--days", "1", "--rounds", "1"),
             "1 days, medians of 1",

@@ -125,6 +125,7 @@ class MicroBatch:
         edges: str | Sequence[str] = "out",
         attempt: int | str | Column = 0,
         queue: Queue | None = None,
+        bad_rows: Queue | None = None,
     ) -> DataFrame:
         """Track each row, or all rows of a source id, as a tuple tree now; return the messages.
 
@@ -148,6 +149,11 @@ class MicroBatch:
             queue: The queue that :meth:`hand_on` writes the messages to. With one edge and a
                 :class:`FileQueue` the rows are written once, with their ids, and ``hand_on`` of
                 exactly these messages renames the folder. After that, the messages cannot be read.
+            bad_rows: A queue for rows that cannot be tracked: their source id is null, not of 1 to
+                255 bytes, has control characters, or occurs twice in the batch, or their number is
+                below 0. They are written to it before anything is tracked, with a column ``why``,
+                and the report counts them (``bad``). The rows of the batch are written once more.
+                Without it, such a row is an error, and stops the query at each start.
 
         Raises:
             HighWaterError: The trees did not fit below the high-water mark in time.
@@ -157,7 +163,7 @@ class MicroBatch:
             ChangedBatchError: The batch was applied before with other content.
             LaneError: A later batch of the query was applied before.
             InvalidBatchError: A source id, number, attempt, edge or column is invalid, or two rows
-                have the same source id and key.
+                have the same source id and key. ``bad_rows`` takes the rows with such ids.
 
         Examples:
             >>> with acker.batch(df, batch_id) as b:
@@ -176,7 +182,7 @@ class MicroBatch:
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         columns = check_key(key, source_id, self._application.ledger)
-        tracking = Tracking(self._given, source, names, attempt, columns, queue)
+        tracking = Tracking(self._given, source, names, attempt, columns, queue, bad_rows)
         with self._described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
         self._given.note(self.report)

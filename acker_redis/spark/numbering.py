@@ -24,6 +24,7 @@ from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.protocol.texts import MAX_TEXT
 from acker_redis.spark import id_texts
+from acker_redis.spark.fold.terms import ELSEWHERE
 from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
@@ -154,7 +155,7 @@ def _blocks(
         if least < 0:
             raise InvalidBatchError(
                 f"of {rows} records of {prefix} at least one has no number, or a number below 0: "
-                "numbers must be 0 to 2^63-1"
+                f"numbers must be 0 to 2^63-1; {ELSEWHERE}"
             )
         if attempt < 0:
             raise InvalidBatchError(f"an attempt must be 0 or more, not {attempt}")

@@ -11,10 +11,11 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
+from acker_redis.spark.bad_rows import without_bad_rows
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report, combine
-from acker_redis.spark.fold.terms import LOOSE, Kind
+from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind
 from acker_redis.spark.functions import Counted, counted
 from acker_redis.spark.given import Given
 from acker_redis.spark.ledger import Ledger
@@ -52,7 +53,9 @@ class Tracking:
         attempt: int | str | Column,
         key: Sequence[str | Column] = (),
         queue: Queue | None = None,
+        bad_rows: Queue | None = None,
     ) -> None:
+        self._bad_rows, self._bad = bad_rows, 0
         self._batch, self._edges, self._key = batch, edges, key
         self._queue = queue if queue and len(edges) == 1 and can_stage(queue) else None
         self._text = SOURCE
@@ -68,6 +71,11 @@ class Tracking:
     def run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
         """Track the rows; return the messages of the trees that were not rejected, and a report."""
         self._check(df)
+        if self._bad_rows is not None:
+            text = source_id if isinstance(source_id, Counted) else self._source_id(df, source_id)
+            df, self._bad = without_bad_rows(
+                self._batch, df, text, self._tried(), self._key, self._bad_rows
+            )
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
         elif ledger := self._batch.application.ledger:
@@ -86,6 +94,7 @@ class Tracking:
             waited_ms=round(1000 * self._waited),
             ms=round(1000 * (time.monotonic() - began - self._waited)),
             changed=done.changed,
+            bad=self._bad,
         )
         return self._messages(trees.trees, report), report
 
@@ -158,10 +167,12 @@ class Tracking:
         nulls = F.count(F.when(F.col(_SAVED).isNull(), 1)).alias("nulls")
         [worst] = found.trees.agg(F.max(_TWICE).alias("n"), nulls).collect()
         if worst["nulls"]:
-            raise InvalidBatchError(f"{worst['nulls']} rows have no source id: it must not be null")
+            raise InvalidBatchError(
+                f"{worst['nulls']} rows have no source id: it must not be null; {ELSEWHERE}"
+            )
         if (worst["n"] or 0) > 1:
             raise InvalidBatchError(
-                f"a source id occurs {worst['n']} times in this batch: make it unique"
+                f"a source id occurs {worst['n']} times in this batch: make it unique; {ELSEWHERE}"
             )
         kept = found.trees.selectExpr(f"`{self._names.anchor}` AS anchor", f"{_SAVED} AS source_id")
         ledger.write(kept, batch.name, batch.batch_id, replace=not self._again)

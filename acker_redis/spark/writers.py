@@ -40,6 +40,7 @@ class TrackWriter:
         source_id: As in :meth:`MicroBatch.track`.
         key: As in :meth:`MicroBatch.track`.
         attempt: As in :meth:`MicroBatch.track`.
+        bad_rows: As in :meth:`MicroBatch.track`.
         query_id: As in :meth:`Acker.batch`.
 
     Raises:
@@ -61,11 +62,13 @@ class TrackWriter:
         source_id: str | Column | Counted = "source_id",
         key: str | Column | Sequence[str | Column] = (),
         attempt: int | str | Column = 0,
+        bad_rows: Queue | None = None,
         query_id: str | None = None,
     ) -> None:
         if not queues:
             raise ConfigError("a source needs at least one edge, with a queue to write to")
-        check_queues(queues)
+        check_queues({**queues, **({"bad rows": bad_rows} if bad_rows is not None else {})})
+        self._bad_rows = bad_rows
         self._acker = acker
         self._source = source
         self._queues = dict(queues)
@@ -91,6 +94,7 @@ class TrackWriter:
                 edges=list(self._queues),
                 attempt=self._attempt,
                 queue=only(self._queues),
+                bad_rows=self._bad_rows,
             )
         self.last_report = b.report
         hand_on(b, messages, self._queues, self._acker.application.names.edge)

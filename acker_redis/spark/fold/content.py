@@ -28,7 +28,7 @@ from acker_redis.protocol.slots import count_slots
 from acker_redis.protocol.texts import check_text
 from acker_redis.spark.fold.merged import Merged, numbers
 from acker_redis.spark.fold.report import EXAMPLES
-from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
+from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind, Packed, unpack_texts
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
 _HARMLESS = r"^[^\x00-\x1f\x7f]{1,255}$"
@@ -188,7 +188,8 @@ class Content:
             raise InvalidBatchError(
                 f"{len(twice)} source ids occur more than once in this batch, for example "
                 f"{ids[int(twice[0])].as_py().decode(errors='replace')!r}: make the source id "
-                "unique (with key=, source id and key together), or give a replay its attempt="
+                "unique (with key=, source id and key together), or give a replay its attempt=; "
+                f"{ELSEWHERE}"
             )
         _check_source_ids(ids)
         sizes = np.asarray(pc.binary_length(ids))
@@ -295,8 +296,11 @@ def _check_source_ids(ids: pa.Array) -> None:
         ids.cast(pa.large_string())
         if pc.all(pc.match_substring_regex(ids, _HARMLESS)).as_py():
             return
-    for each in ids.to_pylist():
-        check_text("source id", each.decode(errors="surrogateescape"), 1)
+    try:
+        for each in ids.to_pylist():
+            check_text("source id", each.decode(errors="surrogateescape"), 1)
+    except InvalidBatchError as error:
+        raise InvalidBatchError(f"{error}; {ELSEWHERE}") from error
 
 
 def _both(one: Pairs, other: Pairs) -> Pairs:

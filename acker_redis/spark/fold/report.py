@@ -92,6 +92,8 @@ class Report:
     mentions are not compared. Of many mentions, a sixteenth is counted."""
     changed: bool = False
     """Whether the batch came back with other content, so that its trees were failed."""
+    bad: int = 0
+    """Rows that were not tracked, and went to ``bad_rows`` instead."""
 
 
 def combine(
@@ -103,6 +105,7 @@ def combine(
     waited_ms: int,
     ms: int,
     changed: bool,
+    bad: int = 0,
 ) -> Report:
     """Return the report of the batch: the sum of the reports of its shards."""
     return Report(
@@ -125,4 +128,5 @@ def combine(
         examples=tuple(example for each in shards for example in each.examples)[:EXAMPLES],
         mentioned=max((each.mentioned for each in shards), default=0),
         changed=changed,
+        bad=bad,
     )

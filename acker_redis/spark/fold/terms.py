@@ -94,6 +94,9 @@ class Packed:
     """Number of terms that were folded into the row."""
 
 
+ELSEWHERE = "bad_rows= of track() names a queue for such rows, and the others go on"
+
+
 SPARK_SCHEMA = (
     "shard INT, kind INT, block BIGINT, anchors BINARY, deltas BINARY, ends BINARY, texts BINARY, "
     "terms BIGINT"
@@ -298,7 +301,9 @@ def _whys(texts: pa.Array) -> pa.Array:
 
 def _source_ids(texts: pa.Array) -> pa.Array:
     if texts.null_count:
-        raise InvalidBatchError(f"{texts.null_count} rows have no source id: it must not be null")
+        raise InvalidBatchError(
+            f"{texts.null_count} rows have no source id: it must not be null; {ELSEWHERE}"
+        )
     return texts
 
 

@@ -1,7 +1,7 @@
 """Rows that cannot be tracked, because their source id is missing, invalid, or not unique.
 
 One such row makes :meth:`MicroBatch.track` raise, so the query stops, and stops again each time
-that it is started. With ``bad_rows=`` these rows go to a queue of their own, and the others go on.
+that it is started. With ``bad_rows=`` these rows go to a separate queue, and the others go on.
 """
 
 from collections.abc import Sequence

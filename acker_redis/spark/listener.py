@@ -23,8 +23,8 @@ class AckerListener(StreamingQueryListener):
     """A listener that logs one line per batch: Spark's progress and the report of the acker.
 
     For each batch the listener logs a line for each acker that took part in it. The level is INFO,
-    or WARNING if trees were rejected, if messages vanished, or if trees failed because the batch
-    had changed. The same values are a dict: the attribute ``acker`` of the log record, and the
+    or WARNING if trees were rejected, if messages vanished, if rows were bad, or if trees failed
+    because the batch had changed. The same values are a dict: the attribute ``acker`` of the log record, and the
     argument of ``on_progress``:
 
     - ``query`` (the query's name, or None), ``query_id``, ``batch_id``;
@@ -34,7 +34,7 @@ class AckerListener(StreamingQueryListener):
       acker, once. A row of several trees counts for each of them, and rows of one source id
       (``key=``) count once. Spark's own ``numInputRows`` is larger, because Spark counts a row each
       time that the job reads it;
-    - from the report, too: ``tracked``, ``acked``, ``failed``, ``vanished``, ``repeated``,
+    - from the report, too: ``tracked``, ``acked``, ``failed``, ``vanished``, ``bad``, ``repeated``,
       ``bytes``, ``ms``, ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and
       ``rejected_blocks``.
 
@@ -77,7 +77,7 @@ class AckerListener(StreamingQueryListener):
                 found = _fields(event.progress, acker)
                 if found is None:
                     continue
-                signs = ("changed", "rejected", "rejected_blocks", "vanished")
+                signs = ("changed", "rejected", "rejected_blocks", "vanished", "bad")
                 trouble = any(found[sign] for sign in signs)
                 level = logging.WARNING if trouble else logging.INFO
                 log.log(level, "%s", _line(found), extra={"acker": found})
@@ -119,6 +119,7 @@ def _counts(report: Report) -> dict[str, Any]:
         "acked": report.acked,
         "failed": report.failed,
         "vanished": report.vanished,
+        "bad": report.bad,
         "rejected": len(report.rejected),
         "rejected_blocks": len(report.rejected_blocks),
         "repeated": report.repeated,
@@ -134,6 +135,8 @@ def _line(found: dict[str, Any]) -> str:
     words = [f"{found[name]} {name}" for name in ("tracked", "acked", "failed", "rejected")]
     if found["vanished"]:
         words.append(f"{found['vanished']} vanished")
+    if found["bad"]:
+        words.append(f"{found['bad']} bad rows")
     if found["rejected_blocks"]:
         words.append(f"{found['rejected_blocks']} blocks rejected")
     if found["repeated"]:

@@ -22,7 +22,7 @@ DAMAGE = {
     "gone": (),
     "another schema": ("HSET", "schema", "7"),
 }
-"""What is done to a shard. A namespace whose shard 0 has another schema is not damaged."""
+"""How a shard is damaged. A namespace whose shard 0 has another schema is not damaged."""
 CASES = [
     (how, shards)
     for how in DAMAGE

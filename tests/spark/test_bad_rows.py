@@ -1,4 +1,4 @@
-"""Rows that cannot be tracked go to a queue of their own, and the others go on."""
+"""Rows that cannot be tracked go to a separate queue, and the others go on."""
 
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def test_batch_without_bad_rows_writes_none(
     assert not list(bad.path.glob("batch-*"))
 
 
-def test_bad_rows_need_a_queue_of_their_own(
+def test_bad_rows_need_a_separate_queue(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
     queue = FileQueue(tmp_path)

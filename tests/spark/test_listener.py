@@ -37,6 +37,7 @@ FIELDS = {
     "vanished",
     "rejected",
     "rejected_blocks",
+    "bad",
     "repeated",
     "bytes",
     "ms",

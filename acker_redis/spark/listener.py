@@ -24,8 +24,8 @@ class AckerListener(StreamingQueryListener):
 
     For each batch the listener logs a line for each acker that took part in it. The level is INFO,
     or WARNING if trees were rejected, if messages vanished, if rows were bad, or if trees failed
-    because the batch had changed. The same values are a dict: the attribute ``acker`` of the log record, and the
-    argument of ``on_progress``:
+    because the batch had changed. The same values are a dict: the attribute ``acker`` of the log
+    record, and the argument of ``on_progress``:
 
     - ``query`` (the query's name, or None), ``query_id``, ``batch_id``;
     - ``trigger_ms`` as Spark measures it;

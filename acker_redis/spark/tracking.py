@@ -38,6 +38,8 @@ from acker_redis.spark.source_files import number_range
 from acker_redis.spark.streams.queue import Queue, can_stage
 
 _TWICE = "_acker_twice"
+_PART_BLOCKS = 16
+"""Blocks that the records of a ledger's part fill. Each part is a task that sorts its records."""
 _FEW = 1000
 """Maximum number of rejected trees that are filtered out by a list; more need a join."""
 
@@ -127,7 +129,9 @@ class Tracking:
         self._ids = [names.tuple]
         return Numbered(self._batch.stage(trees, queue), found.blocks, found.loose)
 
-    def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
+    def _counted(
+        self, df: DataFrame, ids: Counted, least: int = LEAST, freeze: bool = False
+    ) -> Numbered:
         kind = df.select(ids.number.alias("n")).schema["n"].dataType
         if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
             raise InvalidBatchError(
@@ -141,7 +145,7 @@ class Tracking:
         }
         batch = self._batch
         trees = df.withColumns(columns)
-        if self._queue is None:
+        if self._queue is None or freeze:
             trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
@@ -152,10 +156,10 @@ class Tracking:
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
         """Number the records by their source ids, and write the numbering to the ledger."""
         batch = self._batch
-        named = batch.freeze(df.withColumn(SOURCE, self._source_id(df, source_id)))
-        # One part per block that the records can fill. The number of parts depends on the records
-        # alone, so the same records get the same numbers on any cluster.
-        parts = max(1, -(-named.count() // SLOTS))
+        named = df.withColumn(SOURCE, self._source_id(df, source_id))
+        # The number of parts depends on the records alone, so the same records get the same numbers
+        # on any cluster.
+        parts = max(1, -(-named.count() // (_PART_BLOCKS * SLOTS)))
         placed = named.repartition(parts, SOURCE).withColumnRenamed(SOURCE, _SAVED)
         twice = F.count("*").over(Window.partitionBy(_SAVED))
         placed = placed.withColumn(_TWICE, twice).sortWithinPartitions(_SAVED)
@@ -163,7 +167,7 @@ class Tracking:
         name = f"{batch.application.app_id}.{batch.query_id}.{batch.batch_id}"
         part = F.shiftright(place, 33).cast("string")
         ids = counted(F.lit(name), part, number=place.bitwiseAND(F.lit(2**33 - 1)))
-        found = self._counted(placed, ids, least=1)
+        found = self._counted(placed, ids, least=1, freeze=True)
         nulls = F.count(F.when(F.col(_SAVED).isNull(), 1)).alias("nulls")
         [worst] = found.trees.agg(F.max(_TWICE).alias("n"), nulls).collect()
         if worst["nulls"]:

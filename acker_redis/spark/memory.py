@@ -24,6 +24,7 @@ from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import context_of, is_local
+from acker_redis.spark.stream_plans import troubles
 from acker_redis.sync import client
 
 log = logging.getLogger(__name__)
@@ -158,10 +159,11 @@ class Memory:
         with self._lock:
             self._messages.pop(query_id, None)
 
-    def begins(self, query_id: str) -> None:
+    def begins(self, query_id: str, df: DataFrame) -> None:
         """Note that a batch begins; warn once if trees expire too early for this query.
 
-        The warning comes if batches are more than a third of N-1 ticks apart (N: ``buckets``).
+        The warning comes if batches are more than a third of N-1 ticks apart (N: ``buckets``), or
+        if the plan of the query says so in its first batch.
         """
         now = time.monotonic()
         with self._lock:
@@ -170,9 +172,13 @@ class Memory:
             warned = ("timeout", query_id) in self._warned
         for each in kept:
             each.delete()
-        if before is None or warned:
+        if warned:
             return
         least = self.application.client.config.fence_ms
+        if before is None:
+            for words in troubles(df, least):
+                log.warning("%s: query %s: %s", self.application.namespace, query_id, words)
+            return
         if 3000 * (now - before) > least:
             with self._lock:
                 self._warned.add(("timeout", query_id))

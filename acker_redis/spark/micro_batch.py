@@ -470,7 +470,7 @@ class MicroBatch:
                 "a batch can be opened once: call acker.batch(df, batch_id) again"
             )
         self._open = self._opened = True
-        self._memory.begins(self.query_id)
+        self._memory.begins(self.query_id, self._given.rows)
         return self
 
     def __exit__(

@@ -715,7 +715,7 @@ def test_short_ticks_give_one_warning_per_query(
         caplog.clear()
         for _ in range(4):
             with caplog.at_level(logging.WARNING):
-                acker.memory.begins(query)
+                acker.memory.begins(query, spark.range(1))
             now[0] += seconds
         warnings = caplog.text.count(
             "a tree may expire after 20 s, and the batches of this query are 7 s apart"

@@ -124,8 +124,9 @@ class Acker:
             True
 
         """
-        if not self.fresh_ids().was_read:
-            self.connection.drive(self.flows.config(fresh=True))
+        if self.flows.ids.was_read:
+            return self.fresh_ids()
+        self.connection.drive(self.flows.config(fresh=True))
         return self.flows.ids
 
     def fresh_ids(self) -> IdMaker:

@@ -58,7 +58,10 @@ class Options:
         self._options: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real.options(**self._options), name)
+        options = dict(self._options)
+        mode = options.pop("mode", None)
+        real = self._real.options(**options)
+        return getattr(real.mode(mode) if mode else real, name)
 
     def format(self, name: str) -> "Options":
         return self.option("format", name)

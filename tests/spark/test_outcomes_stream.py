@@ -167,7 +167,7 @@ def test_reader_retries_while_redis_does_not_answer(
     assert everything(it, nothing, end) == ["a"]
     it.commit(end)
     assert backlog(acker) == 1
-    assert (asked.count("commands"), asked.count("run")) == (4, 4)
+    assert (asked.count("commands"), asked.count("run")) == (4, 6)
 
 
 def test_available_now_reads_only_waiting_verdicts(acker: Acker) -> None:

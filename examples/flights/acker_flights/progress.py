@@ -49,7 +49,7 @@ class Display:
             self._console.print(
                 f"{seconds:5.0f} s  {what}: {counters['tracked']:,} tracked, "
                 f"{counters['acked']:,} acked, {counters['failed']:,} failed, "
-                f"{counters['expired']:,} expired, {status.pending:,} pending, "
+                f"{counters['expired']:,} expired, {status.open:,} pending, "
                 f"high water {status.high_water}",
                 soft_wrap=True,
             )

@@ -51,20 +51,24 @@ def without_bad_rows(
             f"column {why} exists already, and bad_rows adds it: drop it first, or choose another "
             "name for the added column: Acker(.., names=Names(..))"
         )
-    same = [f"_acker_bad_key_{n}" for n in range(len(key))]
-    keys = {name: F.col(each) if isinstance(each, str) else each
-            for name, each in zip(same, key, strict=True)}  # fmt: skip
-    rows = batch.keep(df.withColumns({_ID: _text(source_id), _TRY: attempt, **keys}))
-    times = rows.groupBy(_ID, _TRY, *same).count().where("count > 1")
-    twice = times.groupBy(_ID, _TRY).agg(F.max("count").alias(_TIMES))
-    marked = rows.join(F.broadcast(twice), [_ID, _TRY], "left")
+    # Ids are made of the text of a key, and a ledger has one row for a source id.
+    texts = {
+        f"_acker_bad_key_{n}": (F.col(each) if isinstance(each, str) else each).cast("string")
+        for n, each in enumerate(key)
+    }
+    same = [_ID] if batch.application.ledger else [_ID, _TRY]
+    rows = batch.keep(df.withColumns({_ID: _text(source_id), _TRY: attempt, **texts}))
+    times = rows.groupBy(*same, *texts).count().where("count > 1")
+    twice = times.groupBy(*same).agg(F.max("count").alias(_TIMES))
+    marked = rows.join(F.broadcast(twice), same, "left")
     marked = marked.withColumn(why, _why(isinstance(source_id, Counted)))
-    bad = marked.where(F.col(why).isNotNull()).select(*df.columns, why)
+    marked = marked.drop(_ID, _TRY, _TIMES, *texts)
+    bad = marked.where(F.col(why).isNotNull())
     count = bad.count()
     if count:
         write = queue.write if batch.was_applied() else queue.replace
         write(bad, batch.name, batch.batch_id)
-    return marked.where(F.col(why).isNull()).select(*df.columns), count
+    return marked.where(F.col(why).isNull()).drop(why), count
 
 
 def _text(source_id: Column | Counted) -> Column:
@@ -83,5 +87,8 @@ def _why(counted: bool) -> Column:
         why = why.when(F.col(_ID).rlike("/-[0-9]+$"), F.lit("the number is below 0"))
     why = why.when((size < 1) | (size > MAX_TEXT), F.concat(F.lit(f"{_MOST}, this one "), size))
     why = why.when(F.col(_ID).rlike(CONTROL.pattern), F.lit("the source id has control characters"))
+    # In Java, bytes that are not UTF-8 match this character, which they do not contain.
+    broken = F.col(_ID).rlike("\ufffd") & (F.instr(F.col(_ID), "\ufffd") == 0)
+    why = why.when(broken, F.lit("the source id is not UTF-8"))
     times = F.concat(F.lit("the source id occurs "), _TIMES, F.lit(" times in this batch"))
     return why.when(F.col(_TIMES) > 1, times)

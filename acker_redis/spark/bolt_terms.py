@@ -30,8 +30,16 @@ _CHILDREN, _PARENT, _PAIR, _TWICE, _WHY = (
 )
 
 
-@dataclass(eq=False)
-class _Split:
+@dataclass(eq=False, kw_only=True)
+class Covered:
+    """All messages of the batch, or all parts of a split, of which an output may have each."""
+
+    mentioned: bool = False
+    """Whether an output surely has a row for each of them."""
+
+
+@dataclass(eq=False, kw_only=True)
+class _Split(Covered):
     """A split of all messages, whose arrays are in committed files."""
 
     terms: Terms
@@ -40,8 +48,6 @@ class _Split:
     """What the job got."""
     left: DataFrame | None
     """The messages without a part; None if the job acks them."""
-    mentioned: bool = False
-    """Whether an output surely has a row for each part."""
 
 
 class BoltTerms:
@@ -52,14 +58,15 @@ class BoltTerms:
         self._unmentioned = unmentioned
         self._terms: list[Terms] = []
         self._inputs: DataFrame | None = None
-        self._all_acked = self._all_mentioned = self._unanchored = False
+        self._all_acked = self._unanchored = False
+        self._all = Covered()
         self._outputs = 0
         self._splits: list[_Split] = []
 
     @property
     def used(self) -> bool:
         """Whether the job has called anything."""
-        return self._all_acked or self._all_mentioned or bool(self._terms)
+        return self._all_acked or self._all.mentioned or bool(self._terms)
 
     def with_parents(self, df: DataFrame) -> DataFrame:
         """Return rows that keep the ids of the messages that they came from, for :meth:`emit`."""
@@ -69,17 +76,14 @@ class BoltTerms:
         parent = self._names.anchors if many else self._names.tuple
         return df.withColumn(_PARENT, F.expr(f"`{parent}`"))
 
-    def mentions_all(self, df: DataFrame) -> bool:
-        """Return whether each message, or each part of a split, surely has one of these rows.
+    def covered(self, df: DataFrame) -> Covered | None:
+        """Return what surely has one of these rows for each message, or each part; else None.
 
-        Then they are mentioned by that.
+        It is mentioned by that. The caller notes it when nothing can fail any more.
         """
-        found = self._given.has_all(df)
-        self._all_mentioned |= found
-        for each in self._splits:
-            if not found and self._given.has_rows(df, each.rows):
-                found = each.mentioned = True
-        return found
+        if self._given.has_all(df):
+            return self._all
+        return next((each for each in self._splits if self._given.has_rows(df, each.rows)), None)
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""
@@ -114,7 +118,7 @@ class BoltTerms:
         self._add(Kind.PART, out, unanchored=False, parent=_PARENT)
         if self._given.kept(df) and self._given.has_all(df):
             left = None if empty == "ack" else empties(df, column)
-            self._splits.append(_Split(self._terms[-1], rows, left))
+            self._splits.append(_Split(terms=self._terms[-1], rows=rows, left=left))
         return rows
 
     def ack(self, df: DataFrame | None, children: str | Column | None, unanchored: bool) -> None:
@@ -136,7 +140,9 @@ class BoltTerms:
         if everything:
             self._all_acked = True
             self._inputs = rows if children is not None else self._inputs
-        elif rows is not None and not self.mentions_all(rows):
+        elif rows is not None and (covered := self.covered(rows)):
+            covered.mentioned = True
+        elif rows is not None:
             self._outputs += 1
             self._add(Kind.MENTION, rows, unanchored)
 
@@ -155,7 +161,7 @@ class BoltTerms:
         self._leave_out_parts()
         # An ack of all messages names none of the rows that split() has made of them.
         parts = any(each.kind is Kind.PART for each in self._terms)
-        whole = self._all_acked or self._all_mentioned
+        whole = self._all_acked or self._all.mentioned
         every = (whole and not parts) or self._unmentioned == "ack"
         rows = self._inputs
         if rows is None:
@@ -177,16 +183,18 @@ class BoltTerms:
     def _leave_out_parts(self) -> None:
         """Forget the parts of splits of which each part has a row in an output.
 
-        The messages that they were made from are mentioned, too, except those without a part.
+        Then each message is mentioned, unless it has no part. If anything is left to compare, the
+        parts stay, and are mentioned: other outputs may mention some of them, too.
         """
-        for each in self._splits:
-            if each.mentioned:
+        mine = [each for each in self._splits if each.mentioned]
+        parts = sum(each.kind is Kind.PART for each in self._terms)
+        self._all.mentioned |= any(each.left is None or each.left.isEmpty() for each in mine)
+        compared = parts > len(mine) or not (self._all_acked or self._all.mentioned)
+        for each in mine:
+            if compared:
+                self._terms.append(Terms(Kind.MENTION, each.terms.df.select("anchor", "delta")))
+            else:
                 self._terms.remove(each.terms)
-                if each.left is None or each.left.isEmpty():
-                    self._all_mentioned = True
-                else:
-                    pairs = each.terms.df.selectExpr("anchor", "parent AS delta")
-                    self._terms.append(Terms(Kind.MENTION, pairs.distinct()))
 
     def warn(self, report: Report) -> None:
         """Log messages that vanished, and once a query that a lost row may go unnoticed."""

@@ -150,10 +150,13 @@ class MicroBatch:
                 :class:`FileQueue` the rows are written once, with their ids, and ``hand_on`` of
                 exactly these messages renames the folder. After that, the messages cannot be read.
             bad_rows: A queue for rows that cannot be tracked: their source id is null, not of 1 to
-                255 bytes, has control characters, or occurs twice in the batch, or their number is
-                below 0. They are written to it before anything is tracked, with a column ``why``,
-                and the report counts them (``bad``). The rows of the batch are written once more.
-                Without it, such a row is an error, and stops the query at each start.
+                255 bytes, not UTF-8, has control characters, or occurs twice in the batch (with
+                one attempt and key; beside a ledger, with any), or their number is below 0. They
+                are written to it before anything is tracked, with a column ``why``, and the report
+                counts them (``bad``). The rows of the batch are written once more. If a batch
+                that was not applied runs again, now without bad rows, those of its first run stay
+                in the queue. Without ``bad_rows``, such a row is an error, and stops the query at
+                each start.
 
         Raises:
             HighWaterError: The trees did not fit below the high-water mark in time.
@@ -237,7 +240,8 @@ class MicroBatch:
         # A later batch may emit a row of this batch again. That is another message, so its id must
         # differ: two messages of one id would cancel.
         ids, run = self._given.ids, self._given.run
-        if not self._terms.mentions_all(df):
+        covered = self._terms.covered(df)
+        if not covered:
             df = self._terms.with_parents(df)
         if need_ids(df, names):
             out = ids.children_of_many(df, names.anchors, edge, key, run)
@@ -247,7 +251,10 @@ class MicroBatch:
             out = self._given.stage(out, queue)
         elif freeze:
             out = self.freeze(out)
-        return self._given.returned(out, self._terms.emit(out, unanchored))
+        messages = self._given.returned(out, self._terms.emit(out, unanchored))
+        if covered:
+            covered.mentioned = True
+        return messages
 
     def split(
         self,
@@ -373,9 +380,9 @@ class MicroBatch:
             df: The rows. Without ``ack`` they must come from the same evaluation as the acked
                 messages; see :meth:`freeze`.
             sink: A sink whose ``replace()`` and ``write()`` keep the rules of :class:`Queue`.
-            ack: Ack the messages that these rows came from, and leave the columns of ids out of
-                the sink. The rows are evaluated once, so exactly the written ones are acked. If the
-                plan only selects and computes columns of :attr:`df`, the sink is all that is
+            ack: Then ack the messages that these rows came from, and leave the columns of ids out
+                of the sink. The rows are evaluated once, so exactly the written ones are acked. If
+                the plan only selects and computes columns of :attr:`df`, the sink is all that is
                 written; else the rows are first written with their ids, as by :meth:`freeze`.
 
         Raises:
@@ -397,7 +404,19 @@ class MicroBatch:
                 "use 'raise' for a query that writes before its ack"
             )
         self._check_unwritten(sink)
-        df = self._acked(df) if ack else df
+        if not ack:
+            self._replace(df, sink)
+            return
+        names = self._application.names
+        ids = [names.anchors] if need_ids(df, names) else [names.anchor, names.tuple]
+        if not (self._terms.covered(df) or self._given.kept(df)):
+            df = self._given.freeze(df)
+        self._replace(df.drop(*ids), sink)
+        # Not before: a job may catch an error of the sink, and then no row is there.
+        self._terms.ack(df, None, unanchored=False)
+
+    def _replace(self, df: DataFrame, sink: Queue) -> None:
+        """Write rows to a sink, in place of those of a run whose acks were never applied."""
         if self._given.was_applied():
             sink.write(df, self.name, self.batch_id)
             return
@@ -409,15 +428,6 @@ class MicroBatch:
                 "missing there. Stop one of the two, and process this batch again under a new "
                 "checkpoint"
             )
-
-    def _acked(self, df: DataFrame) -> DataFrame:
-        """Mention the messages of rows; return the rows, without their ids."""
-        names = self._application.names
-        many = need_ids(df, names)
-        if not self._terms.mentions_all(df):
-            df = df if self._given.kept(df) else self._given.freeze(df)
-            self._terms.ack(df, None, unanchored=False)
-        return df.drop(*([names.anchors] if many else [names.anchor, names.tuple]))
 
     def hand_on(self, messages: DataFrame, queue: Queue) -> None:
         """Write messages to the next queue, after the ``with`` block.

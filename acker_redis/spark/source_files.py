@@ -88,11 +88,15 @@ def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
     least, most, rows = [], [], 0
     for file in files:
         footer = pq.read_metadata(local_path(file))
-        place = footer.schema.names.index(column)
+        # A path, because a column inside of a struct may have the same name.
+        leaves = [footer.schema.column(n) for n in range(footer.num_columns)]
+        place = [leaf.path for leaf in leaves].index(column)
+        plain = leaves[place].logical_type.type == "NONE" and "." not in column
         for group in (footer.row_group(n) for n in range(footer.num_row_groups)):
             held = group.column(place)
             known = held.statistics
-            if held.physical_type != "INT64" or known.null_count != 0 or not known.has_min_max:
+            whole = plain and held.physical_type == "INT64"
+            if not whole or known.null_count != 0 or not known.has_min_max:
                 return None
             least.append(known.min)
             most.append(known.max)

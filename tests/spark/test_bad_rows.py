@@ -11,6 +11,19 @@ from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.spark import Acker, FileQueue, TrackWriter, counted
 from tests.spark.conftest import MakeSparkAcker
 
+
+class Kept:
+    """A queue in memory, for rows that a file cannot hold."""
+
+    def __init__(self) -> None:
+        self.rows: list[DataFrame] = []
+
+    def write(self, df: DataFrame, name: str, batch_id: int) -> None:
+        self.rows.append(df)
+
+    replace = write
+
+
 LONG = "x" * 256
 TEXTS = {
     None: "the source id is null",
@@ -83,6 +96,55 @@ def test_all_rows_of_a_source_id_are_bad_if_one_occurs_twice(
     assert {row["sid"] for row in messages.collect()} == {"b"}
     assert bad.read(spark, "sid STRING, why STRING").count() == 3
     assert by_driver.client.status().counters["tracked"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "more", "good", "bad"),
+    [
+        (
+            "SELECT id AS sid, 1 AS `x.y`, 2 AS z, 3 AS z FROM VALUES ('a'), (NULL) AS t(id)",
+            {},
+            1,
+            1,
+        ),
+        ("SELECT cast(id AS STRING) AS sid FROM VALUES (X'61FF'), (X'EFBFBD') AS t(id)", {}, 1, 1),
+        ("SELECT * FROM VALUES ('a', 0), ('a', 1), ('b', 0) AS t(sid, n)", {"attempt": "n"}, 3, 0),
+        ("SELECT 'a' AS sid, d FROM VALUES (0.0D), (-0.0D) AS t(d)", {"key": "d"}, 1, 0),
+        (
+            "SELECT 'a' AS sid, struct(x, y) AS s FROM VALUES ('p', 'q, r'), ('p, q', 'r') t(x, y)",
+            {"key": "s"},
+            0,
+            2,
+        ),
+    ],
+    ids=["names of columns", "not UTF-8", "attempts", "keys of distinct text", "keys of one text"],
+)
+def test_what_track_refuses_is_bad_and_nothing_else(
+    spark: SparkSession,
+    by_driver: Acker,
+    sql: str,
+    more: dict[str, str],
+    good: int,
+    bad: int,
+) -> None:
+    rows, queue = spark.sql(sql), Kept()
+    with by_driver.batch(rows, 0) as b:
+        messages = b.track(source="t", source_id="sid", bad_rows=queue, **more)
+    assert b.report
+    assert (b.report.tracked, b.report.bad) == (good, bad)
+    assert set(rows.columns) < set(messages.columns)
+    assert all(df.columns == [*rows.columns, "why"] for df in queue.rows)
+
+
+def test_ledger_has_one_attempt_of_a_source_id_in_a_batch(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
+) -> None:
+    acker = make_spark_acker(ledger=str(tmp_path / "ledger"))
+    rows = spark.sql("SELECT * FROM VALUES ('a', 0), ('a', 1), ('b', 0) AS t(sid, n)")
+    with acker.batch(rows, 0) as b:
+        b.track(source="t", source_id="sid", attempt="n", bad_rows=FileQueue(tmp_path / "bad"))
+    assert b.report
+    assert (b.report.tracked, b.report.bad) == (1, 2)
 
 
 def test_batch_without_bad_rows_writes_none(

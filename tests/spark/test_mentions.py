@@ -1,5 +1,6 @@
 """A job mentions each message of its batch: what vanished in it is named, and never acked."""
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable
@@ -94,6 +95,38 @@ def test_block_that_mentions_nothing_fails_all_trees(
     nacks = [each for each in outcomes(acker.client) if each[0] != "touch"]
     why = f"{WHY}: the job calls neither emit(), ack() nor fail()"
     assert nacks == [("nack", "failed", f"order-{n:02d}", why) for n in range(20)]
+
+
+class Broken:
+    """A sink that is down."""
+
+    def write(self, df: DataFrame, name: str, batch_id: int) -> None:
+        raise OSError("down")
+
+    replace = write
+
+
+FAILING: dict[str, Callable[[MicroBatch, DataFrame], object]] = {
+    "emit": lambda b, df: b.emit(
+        df.withColumn("x", F.raise_error(F.lit("no")).cast("int")), edge="e"
+    ),
+    "write": lambda b, df: b.write(df, Broken(), ack=True),
+}
+
+
+@pytest.mark.parametrize("rows", [None, "n >= 0"], ids=["all", "some"])
+@pytest.mark.parametrize("call", FAILING)
+def test_call_that_raises_mentions_nothing(
+    spark: SparkSession, by_driver: Acker, call: str, rows: str | None
+) -> None:
+    """A job may catch the error, and then no message and no row of the sink was written."""
+    world = World(by_driver.client)
+    inputs = firsts(world.track(1, 1))
+    with by_driver.batch(frame(spark, inputs), 0) as b, contextlib.suppress(Exception):
+        FAILING[call](b, b.df.where(rows) if rows else b.df)
+    assert b.report
+    assert (b.report.acked, b.report.vanished) == (0, 2)
+    assert {verdict for verdict, *_ in outcomes(by_driver.client)} == {"nack"}
 
 
 def test_unmentioned_messages_expire_or_are_acked(

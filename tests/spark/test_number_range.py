@@ -40,11 +40,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
 
 
 def tracked(
-    spark: SparkSession, acker: Acker, folder: Path, rows: DataFrame, plan: Plan
+    spark: SparkSession,
+    acker: Acker,
+    folder: Path,
+    rows: DataFrame,
+    plan: Plan,
+    schema: str = "",
 ) -> list[int]:
     """Track rows of a file source; return the anchors by number."""
     rows.write.parquet(str(folder / "source"))
-    stream = spark.readStream.schema(rows.schema).parquet(str(folder / "source"))
+    stream = spark.readStream.schema(schema or rows.schema).parquet(str(folder / "source"))
     queue = FileQueue(folder / "queue")
 
     def job(df: DataFrame, batch_id: int) -> None:
@@ -68,6 +73,23 @@ def test_a_job_reads_the_numbers_unless_the_files_tell_their_range(
     anchors = tracked(spark, by_driver, tmp_path, rows, {**KNOWN, **ASKED}[plan])
     assert bool(asked) is (plan in ASKED)
     assert len(set(anchors)) == len(anchors) == (3900 if plan == "fewer rows" else 8900)
+
+
+def test_column_inside_of_a_struct_may_have_the_same_name(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path, asked: list[DataFrame]
+) -> None:
+    rows = spark.range(100, 900).selectExpr("struct(900000 + id AS row) AS s", "id AS row")
+    assert len(set(tracked(spark, by_driver, tmp_path, rows, KNOWN["as it is"]))) == 800
+    assert not asked
+
+
+def test_numbers_that_the_files_hold_as_decimals_are_read_by_a_job(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path, asked: list[DataFrame]
+) -> None:
+    rows = spark.range(100, 900).selectExpr("cast(id AS DECIMAL(15, 0)) AS row")
+    plan = KNOWN["as it is"]
+    assert len(set(tracked(spark, by_driver, tmp_path, rows, plan, "row BIGINT"))) == 800
+    assert asked
 
 
 def test_both_ways_give_the_same_anchors(

@@ -143,6 +143,33 @@ def test_parts_that_all_have_a_row_are_not_compared(
     }
 
 
+OTHERS: dict[str, Callable[[MicroBatch, DataFrame], object]] = {
+    "emits some": lambda b, lines: b.emit(lines.where("items <> 'moon'"), edge="bill"),
+    "acks some": lambda b, lines: b.ack(lines.where("items <> 'moon'")),
+    "emits a copy": lambda b, lines: b.emit(b.freeze(lines), edge="bill"),
+    "splits again": lambda b, lines: b.ack(
+        b.split(lines.withColumn("items", F.split("items", "")), "items").where("true")
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_parts_that_all_have_a_row_have_rows_in_other_outputs(
+    spark: SparkSession, acker: Acker, other: str
+) -> None:
+    """Messages without parts vanish, so the others are compared."""
+    with acker.batch(tracked(spark, acker), 0) as b:
+        lines = b.split(b.df, "items")
+        outs = [b.emit(lines, edge="invoice"), OTHERS[other](b, lines)]
+    for n, out in enumerate(outs):
+        if isinstance(out, DataFrame):
+            acker.ack(out, 0, query_id=f"last{n}")
+    assert {name for name, verdict in verdicts(acker).items() if verdict == "nack"} == {
+        "empty",
+        "null",
+    }
+
+
 def test_split_of_other_messages_than_all_mentions_no_others(
     spark: SparkSession, acker: Acker
 ) -> None:

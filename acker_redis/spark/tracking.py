@@ -59,7 +59,7 @@ class Tracking:
     ) -> None:
         self._bad_rows, self._bad = bad_rows, 0
         self._batch, self._edges, self._key = batch, edges, key
-        self._queue = queue if queue and len(edges) == 1 and can_stage(queue) else None
+        self._queue = queue if queue is not None and len(edges) == 1 and can_stage(queue) else None
         self._text = SOURCE
         self._source = check_name("source", source)
         self._names = batch.application.names

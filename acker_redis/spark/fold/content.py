@@ -25,13 +25,13 @@ from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_trac
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.protocol.slots import count_slots
-from acker_redis.protocol.texts import check_text
+from acker_redis.protocol.texts import CONTROL, MAX_TEXT, check_text
 from acker_redis.spark.fold.merged import Merged, numbers
 from acker_redis.spark.fold.report import EXAMPLES
 from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind, Packed, unpack_texts
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
-_HARMLESS = r"^[^\x00-\x1f\x7f]{1,255}$"
+_HARMLESS = f"^[^{CONTROL.pattern[1:-1]}]{{1,{MAX_TEXT}}}$"
 """What ``check_text`` accepts as a source id, in bytes."""
 _COUNTED = 1 << 17
 """Maximum number of mentions that are all counted."""

@@ -19,6 +19,8 @@ from socket import AF_UNIX
 import psutil
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 import acker_redis
 from acker_redis import Acker
@@ -104,7 +106,9 @@ def test_port_needs_a_password_that_no_other_user_sees(kind: str, tmp_path: Path
     with EmbeddedRedis(found, ("--port", "1", "--loglevel", "debug"), tcp=True) as server:
         secret = server.password
         assert server.url == f"redis://:{secret}@127.0.0.1:{server.port}/0"
-        with redis.Redis(port=server.port, protocol=2) as stranger:
+        # By default redis-py tries a refused connection ten times.
+        once = Retry(NoBackoff(), 0)
+        with redis.Redis(port=server.port, protocol=2, retry=once) as stranger:
             for command in (["PING"], ["CONFIG", "SET", "dir", str(tmp_path)], ["SHUTDOWN"]):
                 with pytest.raises(redis.AuthenticationError):
                     stranger.execute_command(*command)

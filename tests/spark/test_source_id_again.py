@@ -226,6 +226,7 @@ class History:
         row(self._acker, message.anchor, reduce(xor, (m.id for m in message.children), message.id))
 
 
+@pytest.mark.full
 def test_trees_of_one_anchor_are_never_acked_falsely(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:

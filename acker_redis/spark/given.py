@@ -10,11 +10,12 @@ from acker_redis.spark.fold import turns
 from acker_redis.spark.fold.apply import Job
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report
+from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
 from acker_redis.spark.plans import keeps_rows
-from acker_redis.spark.queries import run_id_of
+from acker_redis.spark.queries import described, run_id_of
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
 from acker_redis.spark.streams.aside import Aside
@@ -31,6 +32,7 @@ class Given:
         self.memory = memory
         self.batch_id = batch_id
         self.query_id = query_id
+        self.steps = Steps(self.described)
         self.staging = Staging(df, memory.application.staging, self.name, batch_id)
         self._df = df
         self._freezes = freezes
@@ -93,7 +95,8 @@ class Given:
     def keep(self, df: DataFrame) -> DataFrame:
         """Evaluate rows once, also in a batch that does not freeze its own."""
         self.memory.keep(self.query_id, self.staging)
-        staged = self.staging.write(df)
+        with self.steps("write"):
+            staged = self.staging.write(df)
         self._kept.append(staged)
         if self.has_all(df):
             self._whole.append(staged.df)
@@ -106,7 +109,8 @@ class Given:
         """
         if not can_stage(queue):
             return self.keep(df)
-        aside = queue.stage(df, self.name, self.batch_id)
+        with self.steps("write"):
+            aside = queue.stage(df, self.name, self.batch_id)
         self.memory.keep(self.query_id, aside)
         self._asides.append((queue, aside))
         self._kept.append(aside.staged)
@@ -152,6 +156,11 @@ class Given:
         A batch that runs again has the same run.
         """
         return f"{self.name}/{self.batch_id}"
+
+    def described(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Describe the jobs of a block in the Spark UI."""
+        words = f"acker {self.application.namespace}: {what} batch {self.batch_id}"
+        return described(self._df.sparkSession, words)
 
     def was_applied(self) -> bool:
         """Return whether Redis has applied any call of this batch."""

@@ -35,17 +35,17 @@ class AckerListener(StreamingQueryListener):
       (``key=``) count once. Spark's own ``numInputRows`` is larger, because Spark counts a row each
       time that the job reads it;
     - from the report, too: ``tracked``, ``acked``, ``failed``, ``vanished``, ``bad``, ``repeated``,
-      ``bytes``, ``ms``, ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and
-      ``rejected_blocks``.
+      ``bytes``, ``ms``, ``waited_ms``, ``mode``, ``changed``, the numbers of ``rejected`` and
+      ``rejected_blocks``, and ``timings`` as a dict.
 
     The listener ignores batches of queries that use none of the ackers. It logs every error,
     including those of the callback, and raises none into Spark. A query with its own ``query_id=``
     is found if that id is its ``queryName``. Spark Connect runs ``foreachBatch`` in the server, so
     the reports are there, and this listener does not see them.
 
-    Spark cannot observe numbers that Redis gives in its replies. Numbers that are known before need
-    no acker: count them on the stream itself, and read them from the same progress, as in the
-    second example.
+    Spark observes columns of a plan, and neither Redis's replies nor the driver's clock, so these
+    values are no observed metrics. Numbers that are known before need no acker: count them on the
+    stream itself, and read them from the same progress, as in the second example.
 
     Args:
         *ackers: The ackers of the queries.
@@ -128,6 +128,7 @@ def _counts(report: Report) -> dict[str, Any]:
         "waited_ms": report.waited_ms,
         "mode": report.mode,
         "changed": report.changed,
+        "timings": report.timings._asdict(),
     }
 
 
@@ -143,9 +144,10 @@ def _line(found: dict[str, Any]) -> str:
         words.append(f"{found['repeated']} calls repeated")
     if found["changed"]:
         words.append("came back with other content")
+    steps = ", ".join(f"{name.replace('_', ' ')} {ms}" for name, ms in found["timings"].items())
     return (
         f"{found['namespace']}: {found['query'] or found['query_id']} batch {found['batch_id']}: "
         f"{found['input_rows']} rows in, {', '.join(words)}; {found['bytes']} bytes in "
-        f"{found['ms']} ms by the {found['mode']}, waited {found['waited_ms']} ms, "
+        f"{found['ms']} ms by the {found['mode']} ({steps}), waited {found['waited_ms']} ms, "
         f"trigger {found['trigger_ms']} ms"
     )

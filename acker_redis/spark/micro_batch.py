@@ -8,7 +8,6 @@ through different DataFrames. If the block raises, nothing is acked, and Spark r
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
@@ -21,6 +20,7 @@ from acker_redis.errors import (
     LaneError,
 )
 from acker_redis.spark.bolt_terms import BoltTerms
+from acker_redis.spark.executors import check_packages
 from acker_redis.spark.fold.apply import apply
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.vanished import Unmentioned
@@ -28,7 +28,6 @@ from acker_redis.spark.functions import Counted
 from acker_redis.spark.given import Given
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
-from acker_redis.spark.queries import described
 from acker_redis.spark.splitting import Empty, check_empty, parts
 from acker_redis.spark.streams.queue import Queue
 from acker_redis.spark.tracking import Tracking, check_key
@@ -186,7 +185,7 @@ class MicroBatch:
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         columns = check_key(key, source_id, self._application.ledger)
         tracking = Tracking(self._given, source, names, attempt, columns, queue, bad_rows)
-        with self._described("track"), self._given.once_a_run():
+        with self._given.described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
         self._given.note(self.report)
         return messages
@@ -417,10 +416,12 @@ class MicroBatch:
 
     def _replace(self, df: DataFrame, sink: Queue) -> None:
         """Write rows to a sink, in place of those of a run whose acks were never applied."""
-        if self._given.was_applied():
-            sink.write(df, self.name, self.batch_id)
+        applied = self._given.was_applied()
+        with self._given.steps("write"):
+            write = sink.write if applied else sink.replace
+            write(df, self.name, self.batch_id)
+        if applied:
             return
-        sink.replace(df, self.name, self.batch_id)
         if self._given.was_applied():
             raise LaneError(
                 f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
@@ -479,6 +480,8 @@ class MicroBatch:
             raise InvalidBatchError(
                 "a batch can be opened once: call acker.batch(df, batch_id) again"
             )
+        if self._application.mode != "driver":
+            check_packages(self._given.rows.sparkSession)
         self._open = self._opened = True
         self._memory.begins(self.query_id, self._given.rows)
         return self
@@ -501,17 +504,19 @@ class MicroBatch:
         self._open = False
 
     def _apply(self) -> None:
-        began = time.monotonic()
+        given, began = self._given, time.monotonic()
         job, terms = self._terms.finish()
-        place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen, terms)
-        with self._described("apply"), self._given.once_a_run():
+        with given.steps("read_ids"):
+            place = self._memory.place(given.rows, self.query_id, given.is_frozen, terms)
+        with given.described("apply"), given.once_a_run():
             try:
-                done = apply(job, terms, place, self._given.keep)
+                done = apply(job, terms, place, given.keep, given.steps)
             except DuplicateMessageError:
                 twice = self._terms.delivered_twice(terms)
                 if twice.isEmpty():
                     raise
-                done = apply(job, self._terms.without(terms, twice), place, self._given.keep)
+                others = self._terms.without(terms, twice)
+                done = apply(job, others, place, given.keep, given.steps)
         self.report = combine(
             done.shards,
             query_id=self.query_id,
@@ -520,14 +525,10 @@ class MicroBatch:
             waited_ms=0,
             ms=round(1000 * (time.monotonic() - began)),
             changed=done.changed,
+            timings=given.steps.timings,
         )
-        self._given.note(self.report)
+        given.note(self.report)
         self._terms.warn(self.report)
-
-    def _described(self, what: str) -> AbstractContextManager[None]:
-        """Describe the jobs of the block in the Spark UI."""
-        words = f"acker {self._application.namespace}: {what} batch {self.batch_id}"
-        return described(self._given.rows.sparkSession, words)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -75,9 +75,10 @@ class Tracking:
         self._check(df)
         if self._bad_rows is not None:
             text = source_id if isinstance(source_id, Counted) else self._source_id(df, source_id)
-            df, self._bad = without_bad_rows(
-                self._batch, df, text, self._tried(), self._key, self._bad_rows
-            )
+            with self._batch.steps("write"):
+                df, self._bad = without_bad_rows(
+                    self._batch, df, text, self._tried(), self._key, self._bad_rows
+                )
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
         elif ledger := self._batch.application.ledger:
@@ -97,6 +98,7 @@ class Tracking:
             ms=round(1000 * (time.monotonic() - began - self._waited)),
             changed=done.changed,
             bad=self._bad,
+            timings=self._batch.steps.timings,
         )
         return self._messages(trees.trees, report), report
 
@@ -150,7 +152,8 @@ class Tracking:
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
         known = None if batch.kept(trees) else _known(trees)
-        found = number(trees, name, self._source, whose, batch.ids, least, large, known)
+        with batch.steps("read_ids"):
+            found = number(trees, name, self._source, whose, batch.ids, least, large, known)
         return Numbered(self._with_ids(found), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
@@ -159,7 +162,8 @@ class Tracking:
         named = df.withColumn(SOURCE, self._source_id(df, source_id))
         # The number of parts depends on the records alone, so the same records get the same numbers
         # on any cluster.
-        parts = max(1, -(-named.count() // (_PART_BLOCKS * SLOTS)))
+        with batch.steps("read_ids"):
+            parts = max(1, -(-named.count() // (_PART_BLOCKS * SLOTS)))
         placed = named.repartition(parts, SOURCE).withColumnRenamed(SOURCE, _SAVED)
         twice = F.count("*").over(Window.partitionBy(_SAVED))
         placed = placed.withColumn(_TWICE, twice).sortWithinPartitions(_SAVED)
@@ -169,7 +173,8 @@ class Tracking:
         ids = counted(F.lit(name), part, number=place.bitwiseAND(F.lit(2**33 - 1)))
         found = self._counted(placed, ids, least=1, freeze=True)
         nulls = F.count(F.when(F.col(_SAVED).isNull(), 1)).alias("nulls")
-        [worst] = found.trees.agg(F.max(_TWICE).alias("n"), nulls).collect()
+        with batch.steps("read_ids"):
+            [worst] = found.trees.agg(F.max(_TWICE).alias("n"), nulls).collect()
         if worst["nulls"]:
             raise InvalidBatchError(
                 f"{worst['nulls']} rows have no source id: it must not be null; {ELSEWHERE}"
@@ -179,7 +184,8 @@ class Tracking:
                 f"a source id occurs {worst['n']} times in this batch: make it unique; {ELSEWHERE}"
             )
         kept = found.trees.selectExpr(f"`{self._names.anchor}` AS anchor", f"{_SAVED} AS source_id")
-        ledger.write(kept, batch.name, batch.batch_id, replace=not self._again)
+        with batch.steps("write"):
+            ledger.write(kept, batch.name, batch.batch_id, replace=not self._again)
         return found
 
     def _track(self, found: Numbered) -> tuple[Place, Done]:
@@ -200,23 +206,26 @@ class Tracking:
                 files = self._columns(trees, False if mixed else None, text=self._text)
                 terms.append(Terms(Kind.TRACK, loose, files))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
-        place = batch.memory.place(trees, batch.query_id, terms=terms)
+        with batch.steps("read_ids"):
+            place = batch.memory.place(trees, batch.query_id, terms=terms)
         # Absent slots count as pending, too.
         counts = [0] * job.shards
         for block in found.blocks:
             counts[block.number % job.shards] += block.slots
         if place == "driver":
-            packed = list(collected(terms, job.shards))
+            with batch.steps("read_ids"):
+                packed = list(collected(terms, job.shards))
             for each in packed:
                 counts[each.shard] += each.terms if each.block == LOOSE else 0
             self._wait(counts)
-            return place, in_driver(job, packed)
+            return place, in_driver(job, packed, batch.steps)
         if found.loose:
             shard_of = (F.col("anchor") % job.shards).alias("shard")
-            for shard, rows in terms[-1].df.groupBy(shard_of).count().collect():
-                counts[shard] += rows
+            with batch.steps("read_ids"):
+                for shard, rows in terms[-1].df.groupBy(shard_of).count().collect():
+                    counts[shard] += rows
         self._wait(counts)
-        return place, apply(job, terms, place, batch.keep)
+        return place, apply(job, terms, place, batch.keep, batch.steps)
 
     def _columns(self, trees: DataFrame, in_blocks: bool | None, **more: str) -> IdColumns | None:
         """Return the columns of the terms in staged files; None if there are none."""

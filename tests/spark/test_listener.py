@@ -18,9 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from acker_redis.errors import InvalidBatchError
 from acker_redis.spark import Acker
 from acker_redis.spark.fold.report import Report
+from acker_redis.spark.fold.steps import Timings
 from acker_redis.spark.listener import AckerListener
 from acker_redis.sync import client
 from tests.conftest import MakeAcker
+from tests.spark.conftest import change
 from tests.waiting import LIMIT
 
 FIELDS = {
@@ -44,7 +46,11 @@ FIELDS = {
     "waited_ms",
     "mode",
     "changed",
+    "timings",
 }
+
+
+STEPS = ("read ids of", "fold", "apply")
 
 
 def url_of(acker: client.Acker) -> str:
@@ -60,7 +66,7 @@ def one(spark: SparkSession, make_any_acker: MakeAcker) -> Acker:
 
 @pytest.fixture
 def other(spark: SparkSession, make_any_acker: MakeAcker) -> Acker:
-    made = make_any_acker()
+    made = make_any_acker(shards=2)
     return Acker(spark, made.namespace, app_id="bolts", url=url_of(made), timeout=60)
 
 
@@ -113,8 +119,11 @@ def test_progress_is_joined_with_reports(
     one.memory.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
     other.memory.note(report("by-hand", 1, acked=2, changed=True))
     other.memory.note(
-        report(str(QUERY), 2, messages=3, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6)
-    )
+        report(
+            str(QUERY), 2, messages=3, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6,
+            timings=Timings(5, 4, 3, 2),
+        )
+    )  # fmt: skip
     other.memory.note(report(str(QUERY), 4, failed=2, vanished=2))
     caplog.clear()
     with caplog.at_level(logging.INFO, "acker_redis.spark.listener"):
@@ -139,7 +148,8 @@ def test_progress_is_joined_with_reports(
     assert [json.loads(json.dumps(r.__dict__["acker"])) for r in records] == seen
     assert records[2].getMessage() == (
         f"{other.namespace}: {QUERY} batch 2: 3 rows in, 0 tracked, 0 acked, 1 failed, "
-        "0 rejected, 4 calls repeated; 16 bytes in 7 ms by the driver, waited 6 ms, trigger 70 ms"
+        "0 rejected, 4 calls repeated; 16 bytes in 7 ms by the driver (write 5, read ids 4, fold "
+        "3, apply 2), waited 6 ms, trigger 70 ms"
     )
     assert "1 blocks rejected" in records[0].getMessage()
     assert "other content" in records[1].getMessage()
@@ -293,13 +303,18 @@ def test_spark_ui_describes_the_jobs(
         messages.count()
         seen.append(described())
 
+    change(other, mode="executors")
     files = Files(spark_, tmp_path)
     files.run(files.read(), job, "described")
     assert len(seen) == 10
     for batch_id in (0, 1):
         before, tracked, between, applied, after = seen[5 * batch_id : 5 * batch_id + 5]
-        assert tracked == {f"acker {one.namespace}: track batch {batch_id}"}
-        assert f"acker {other.namespace}: apply batch {batch_id}" in applied
+        named = f"acker {one.namespace}: {{}} batch {batch_id}"
+        assert tracked == {named.format("write rows of")}, "the driver reads ids by itself"
+        words = {f"acker {other.namespace}: {step} batch {batch_id}" for step in STEPS}
+        assert words <= applied
+        [done] = [each for each in other.reports if each.batch_id == batch_id]
+        assert min(done.timings) >= 0 < max(done.timings)
         assert before == between == after
         assert len(before) == 1
         [words] = before

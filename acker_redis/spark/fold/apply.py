@@ -40,6 +40,7 @@ from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import ShardReport
+from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
 from acker_redis.spark.fold.vanished import Unmentioned
@@ -101,55 +102,69 @@ Keep = Callable[[DataFrame], DataFrame]
 """A function that evaluates rows once, and returns them as committed files."""
 
 
-def apply(job: Job, terms: Sequence[Terms], place: Place, keep: Keep) -> Done:
+def apply(
+    job: Job, terms: Sequence[Terms], place: Place, keep: Keep, steps: Steps | None = None
+) -> Done:
     """Apply terms. Raises what :func:`lanes.send` and :meth:`Content.seal` raise."""
+    steps = steps or Steps()
     if place == "driver":
-        return in_driver(job, collected(terms, job.shards))
-    return _in_executors(job, terms, keep)
+        return in_driver(job, collected(terms, job.shards), steps)
+    return _in_executors(job, terms, keep, steps)
 
 
-def in_driver(job: Job, packed: Iterable[Packed]) -> Done:
+def in_driver(job: Job, packed: Iterable[Packed], steps: Steps | None = None) -> Done:
     """Merge packed rows and send them from this process, one shard after the other."""
-    rows = list(packed)
+    steps = steps or Steps()
+    with steps("read_ids"):
+        rows = list(packed)
 
-    def seal(why: str | None) -> dict[int, Sealed]:
+    def seal(why: str | None) -> tuple[dict[int, Sealed], str]:
         contents: dict[int, Content] = {}
-        for row in rows:
-            if row.shard not in contents:
-                contents[row.shard] = _content(job, row.shard, why)
-            contents[row.shard].add(row)
-        return {shard: contents[shard].seal() for shard in sorted(contents)}
+        with steps("fold"):
+            for row in rows:
+                if row.shard not in contents:
+                    contents[row.shard] = _content(job, row.shard, why)
+                contents[row.shard].add(row)
+            sealed = {shard: contents[shard].seal() for shard in sorted(contents)}
+            return sealed, lanes.digest_of((n, each.digest) for n, each in sealed.items())
 
     client = job.target.client()
-    sealed = seal(None)
-    digest = lanes.digest_of((shard, each.digest) for shard, each in sealed.items())
-    turn, why = _first_turn(job, digest), None
+    sealed, digest = seal(None)
+    why = None
+    with steps("apply"):
+        turn = _first_turn(job, digest)
     if turn is None:
         why = _why(job)
-        sealed = seal(why)
-        digest = lanes.digest_of((shard, each.digest) for shard, each in sealed.items())
+        sealed, digest = seal(why)
         turn = _next_turn(job, digest)
-    return Done(tuple(lanes.send(client, turn, each) for each in sealed.values()), why is not None)
+    with steps("apply"):
+        reports = tuple(lanes.send(client, turn, each) for each in sealed.values())
+    return Done(reports, why is not None)
 
 
-def _in_executors(job: Job, terms: Sequence[Terms], keep: Keep) -> Done:
+def _in_executors(job: Job, terms: Sequence[Terms], keep: Keep, steps: Steps) -> Done:
     packed = [each.df.mapInArrow(_packing(each.kind, job.shards), SPARK_SCHEMA) for each in terms]
     if not packed:
-        return in_driver(job, [])
+        return in_driver(job, [], steps)
     together = reduce(DataFrame.unionAll, packed)
     if job.shards == 1:
-        found = _results(_by_shard(together, 1), job, None)
+        with steps("apply"):
+            found = _results(_by_shard(together, 1), job, None)
         # The batch is empty, so no task ran. The lane must be checked all the same.
-        return _done(found) if found else in_driver(job, [])
+        return _done(found) if found else in_driver(job, [], steps)
     # All shards are merged and checked before a call is sent to any shard.
-    together = _by_shard(keep(together), job.shards)
-    digests = _digests(_results(together, job, Sealing(None)))
+    with steps("read_ids"):
+        together = _by_shard(keep(together), job.shards)
+    with steps("fold"):
+        digests = _digests(_results(together, job, Sealing(None)))
     turn, why = _first_turn(job, lanes.digest_of(digests.items())), None
     if turn is None:
         why = _why(job)
-        digests = _digests(_results(together, job, Sealing(why)))
+        with steps("fold"):
+            digests = _digests(_results(together, job, Sealing(why)))
         turn = _next_turn(job, lanes.digest_of(digests.items()))
-    done = _done(_results(together, job, Sending(turn, why, digests)))
+    with steps("apply"):
+        done = _done(_results(together, job, Sending(turn, why, digests)))
     return Done(done.shards, why is not None)
 
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from acker_redis.spark.fold.steps import NO_TIME, Timings
+
 EXAMPLES = 3
 """Maximum number of vanished messages that a report names."""
 
@@ -94,6 +96,8 @@ class Report:
     """Whether the batch came back with other content, so that its trees were failed."""
     bad: int = 0
     """Rows that were not tracked, and went to ``bad_rows`` instead."""
+    timings: Timings = NO_TIME
+    """Milliseconds of each step: ``write``, ``read_ids``, ``fold``, ``apply``."""
 
 
 def combine(
@@ -106,6 +110,7 @@ def combine(
     ms: int,
     changed: bool,
     bad: int = 0,
+    timings: Timings = NO_TIME,
 ) -> Report:
     """Return the report of the batch: the sum of the reports of its shards."""
     return Report(
@@ -129,4 +134,5 @@ def combine(
         mentioned=max((each.mentioned for each in shards), default=0),
         changed=changed,
         bad=bad,
+        timings=timings,
     )

@@ -1,26 +1,33 @@
 """The JVM of an executor is killed during a batch."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from acker_redis import Acker
 from acker_redis.spark.acker import Mode
 from tests.spark.faults.conftest import MakeCase
-from tests.spark.faults.stage import Stage, spark_home
-from tests.spark.faults.work import STEPS, TASK, Case, Kind, executors, picked, reconcile
+from tests.spark.faults.stage import Stage, StageError, spark_home
+from tests.spark.faults.work import STEPS, TASK, Case, Kind, executors, picked, reconcile, track
+
+
+def own_home(scratch: Path) -> Path:
+    """Return a SPARK_HOME below which the workers of a cluster write."""
+    home = scratch / "home"
+    home.mkdir()
+    for each in spark_home().iterdir():
+        (home / each.name).symlink_to(each)
+    return home
 
 
 @pytest.fixture(scope="module")
 def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Start a driver with two executors in separate processes."""
     scratch = tmp_path_factory.mktemp("cluster")
-    # Workers write below SPARK_HOME; this one is deleted with the scratch folder.
-    home = scratch / "home"
-    home.mkdir()
-    for each in spark_home().iterdir():
-        (home / each.name).symlink_to(each)
+    home = own_home(scratch)
     with Stage(scratch, "local-cluster[2,1,1024]", env={"SPARK_HOME": str(home)}) as running:
         yield running
     assert (home / "work").is_dir(), "the workers wrote to another folder"
@@ -75,6 +82,21 @@ def test_executors_that_die_after_the_evaluation_take_no_row_with_them(
 ) -> None:
     """With rows in their memory, the query ended with CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND."""
     check_picked(cluster, *make_case(1, "loose"), "driver", kill=True)
+
+
+def test_package_that_executors_lack_is_named_at_the_first_batch(
+    java: None, make_case: MakeCase, tmp_path: Path
+) -> None:
+    """With ``auto`` a small batch needs no package there, and the first large one stopped."""
+    case, _ = make_case(1, "loose")
+    plain = sys._base_executable  # type: ignore[attr-defined]
+    env = {"SPARK_HOME": str(own_home(tmp_path)), "PYSPARK_PYTHON": plain}
+    conf = {"spark.python.daemon.module": "pyspark.daemon"}
+    with Stage(tmp_path / "stage", "local-cluster[1,1,1024]", conf, env) as stage:
+        for _ in range(2):
+            with pytest.raises(StageError, match=f"{plain} on .*No module named .*mode='driver'"):
+                stage.run(track, replace(case, mode="auto"))
+        assert stage.run(track, replace(case, mode="driver"))["calls"]
 
 
 def check_picked(cluster: Stage, case: Case, client: Acker, mode: Mode, kill: bool = False) -> None:

@@ -1,12 +1,15 @@
 """The acker in a Spark application: opens micro-batches and keeps their reports."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.spark.candidates import candidates
+from acker_redis.spark.fold import turns
 from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
@@ -208,6 +211,58 @@ class Acker:
         if b.report is None:  # pragma: no cover - it is set whenever the block ends well
             raise ConfigError("the batch was not applied")
         return b.report
+
+    def emitted(
+        self,
+        rows: DataFrame,
+        *,
+        edge: str,
+        query_id: str,
+        key: Sequence[str | Column] = (),
+        batches: range | None = None,
+    ) -> DataFrame:
+        """Return the messages that a query may have made of these rows, for :func:`explain`.
+
+        A message that was lost between ``emit`` and its queue is in no queue. But its id is derived
+        from its input, the edge, the key, and the application, query and batch. So the result has a
+        candidate for each row and batch, with the columns of the row, in ``tuple`` the id of the
+        message, and ``batch_id`` BIGINT. :func:`explain` finds out which of them existed.
+
+        Parts that :meth:`MicroBatch.split` makes are not derived.
+
+        Args:
+            rows: Rows with the ids of the messages that the query read, and all columns of ``key``,
+                as ``emit`` got them. Or rows with ``anchor`` and without ids, such as verdicts:
+                then the messages are those that ``track`` made; ``batch_id`` is null for trees in
+                blocks. Leave out rows of other trees: the result has a row for each batch.
+            edge: As in the call of ``emit`` or ``track``.
+            query_id: The query of this application: Spark's id of it, or its own.
+            key: As in the call of ``emit`` or ``track``.
+            batches: The batches of the query; by default the last 1000 that Redis knows of.
+
+        Raises:
+            ConfigError: Redis knows no batch of the query, and ``batches`` is missing or empty.
+            InvalidBatchError: A column of ids has the wrong type, or a column is called
+                ``batch_id``.
+
+        Examples:
+            >>> read = FileQueue("/data/price").read(spark, schema)
+            >>> read = read.join(nacks.select("anchor"), "anchor", "left_semi")
+            >>> made = acker.emitted(read, edge="invoice", query_id="price")
+            >>> explain(nacks, invoices.unionByName(made, allowMissingColumns=True))
+
+        """
+        application = self.application
+        if batches is None:
+            last = turns.last_batch(self.client, application.lane(query_id))
+            batches = range(max(0, last - 999), last + 1) if last is not None else range(0)
+        if not batches:
+            raise ConfigError(
+                f"Redis knows no batch of query {query_id} of {application.app_id} (it forgets a "
+                "query 30 days after its last batch): give batches=range(..), those that may have "
+                "made the messages"
+            )
+        return candidates(self.ids, rows, application, edge, query_id, key, batches)
 
     def report(self, query_id: str, batch_id: int) -> Report | None:
         """Return the report of the last run of a batch; None if not among the last 100 reports."""

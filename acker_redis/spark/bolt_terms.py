@@ -21,6 +21,7 @@ from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.given import Given
 from acker_redis.spark.names import need_ids
+from acker_redis.spark.plans import may_drop_rows
 from acker_redis.spark.splitting import Empty, empties
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class BoltTerms:
         self._all = Covered()
         self._outputs = 0
         self._splits: list[_Split] = []
+        self._written: list[tuple[DataFrame, int | None]] = []
 
     @property
     def used(self) -> bool:
@@ -196,9 +198,36 @@ class BoltTerms:
             else:
                 self._terms.remove(each.terms)
 
+    def wrote(self, df: DataFrame, rows: int | None) -> None:
+        """Note rows that were written to a sink, and how many, if that is known."""
+        self._written.append((df, rows))
+
+    def _dropped(self, report: Report) -> bool:
+        """Return whether an ack of all messages acked some of which no row was written."""
+        counts = [rows for _, rows in self._written if rows is not None]
+        if not self._all_acked or self._terms or not 0 < len(self._written) == len(counts):
+            return False
+        columns = (self._names.anchor, self._names.tuple)
+        return sum(counts) < report.messages and all(
+            may_drop_rows(df, columns) or may_drop_rows(df, [self._names.anchors])
+            for df, _ in self._written
+        )
+
     def warn(self, report: Report) -> None:
         """Log messages that vanished, and once a query that a lost row may go unnoticed."""
         namespace = self._given.application.namespace
+        if self._dropped(report) and self._given.memory.is_first("written", report):
+            log.warning(
+                "%s: batch %d of query %s wrote %d rows, and acked %d messages by ack(): the plan "
+                "of the rows has dropped messages, as an inner join does, and they count as done. "
+                "To ack exactly the messages of the rows, use write(rows, sink, ack=True) without "
+                "ack()",
+                namespace,
+                report.batch_id,
+                self._given.name,
+                sum(rows or 0 for _, rows in self._written),
+                report.messages,
+            )
         if report.mentioned > self._outputs and self._given.memory.is_first("split", report):
             log.warning(
                 "%s: rows of one message were mentioned up to %d times in batch %d of query %s; to "

@@ -115,7 +115,7 @@ class Ids:
         parent: str,
         made: Mapping[str, str],
         key: Sequence[str | Column] = (),
-        run: str = "",
+        run: str | Column = "",
         alone: Column | None = None,
     ) -> DataFrame:
         """Return the rows with the ids of new messages.
@@ -126,8 +126,8 @@ class Ids:
                 messages, with the anchor.
             made: The edge of each new column. A column of the name is replaced.
             key: As in :meth:`tuple_id`.
-            run: The application, query and batch that make the messages; ``""`` if their ids do not
-                depend on it, as in :meth:`tuple_id`.
+            run: The application, query and batch that make the messages, also as a column; ``""``
+                if their ids do not depend on it, as in :meth:`tuple_id`.
             alone: Whether the parent of a row is of this run alone. Then its ids depend on no run.
 
         """
@@ -191,7 +191,12 @@ class Ids:
         return self.add_messages(df, self._names.tuple, {column: edge}, key)
 
     def children_of_many(
-        self, df: DataFrame, column: str, edge: str, key: Sequence[str | Column], run: str = ""
+        self,
+        df: DataFrame,
+        column: str,
+        edge: str,
+        key: Sequence[str | Column],
+        run: str | Column = "",
     ) -> DataFrame:
         """Return rows of many inputs with the pairs (anchor, id) of one child each.
 
@@ -239,13 +244,20 @@ class Ids:
         return self.maker.code(edge) if self.maker.edges else 0
 
     def _way(
-        self, edge: str, run: str, key: Sequence[str | Column], alone: Column | None = None
+        self,
+        edge: str,
+        run: str | Column,
+        key: Sequence[str | Column],
+        alone: Column | None = None,
     ) -> Column:
         """Return the constant of messages of an edge and a run; see :meth:`add_messages`."""
         kind = "child" if key else "message"
-        if not run:
+        if isinstance(run, Column):
+            made = self._constant_of_row(_joined(kind, edge), run)
+        elif run:
+            made = self._constant(kind, edge, run)
+        else:
             return self._constant(kind, edge)
-        made = self._constant(kind, edge, run)
         return made if alone is None else F.when(alone, self._constant(kind, edge)).otherwise(made)
 
     def _constant(self, *parts: str) -> Column:
@@ -255,6 +267,11 @@ class Ids:
         text = id_texts.text(_joined(*parts))
         digest = f"base64(unhex(sha2(concat({_SECRET}, {text}), 256)))"
         return self._one.scalar(f"left({digest}, 22)")
+
+    def _constant_of_row(self, first: str, last: Column) -> Column:
+        """Return the same, where the last part is a column."""
+        joined = F.concat(self._one.scalar(_SECRET), F.lit(first), *_sized(last))
+        return F.substring(F.base64(F.unhex(F.sha2(joined, 256))), 1, 22)
 
 
 def _joined(*parts: str) -> str:

@@ -29,7 +29,7 @@ from acker_redis.spark.given import Given
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.splitting import Empty, check_empty, parts
-from acker_redis.spark.streams.queue import Queue
+from acker_redis.spark.streams.queue import Queue, rows_written
 from acker_redis.spark.tracking import Tracking, check_key
 
 log = logging.getLogger(__name__)
@@ -419,7 +419,8 @@ class MicroBatch:
         applied = self._given.was_applied()
         with self._given.steps("write"):
             write = sink.write if applied else sink.replace
-            write(df, self.name, self.batch_id)
+            returned = write(df, self.name, self.batch_id)
+        self._terms.wrote(df, rows_written(sink, returned, self.name, self.batch_id))
         if applied:
             return
         if self._given.was_applied():

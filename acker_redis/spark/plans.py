@@ -5,7 +5,7 @@ plan that is not exactly as expected.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -43,6 +43,32 @@ def constants(df: DataFrame) -> list[Any] | None:
     return None
 
 
+def may_drop_rows(df: DataFrame, columns: Sequence[str]) -> bool:
+    """Return whether missing rows of ``df`` must have been dropped by its plan.
+
+    That is so if the plan reads rows with these columns, and combines none to one row, as an
+    aggregate does. False if it is not known.
+    """
+    with contextlib.suppress(Exception):
+        nodes = list(nodes_of(df._jdf.queryExecution().analyzed()))
+        if any(node.nodeName() in _COMBINES for node in nodes):
+            return False
+        for node in nodes:
+            output = node.output()
+            held = {output.apply(n).name() for n in range(output.size())}
+            if held.issuperset(columns):
+                return True
+    return False
+
+
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """Yield the nodes of a plan."""
+    yield plan
+    children = plan.children()
+    for n in range(children.size()):
+        yield from nodes_of(children.apply(n))
+
+
 def through_project(plan: Any, wanted: Sequence[Any]) -> tuple[Any, list[Any]] | None:
     """Return the plan below a projection, and the attributes there that these attributes are.
 
@@ -70,3 +96,4 @@ def attributes(plan: Any, df: DataFrame, columns: Sequence[str]) -> list[Any]:
 
 
 _SAME_ROWS = ("Project", "SubqueryAlias")
+_COMBINES = ("Aggregate", "Deduplicate", "Distinct", "Intersect", "Except")

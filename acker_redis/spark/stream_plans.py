@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from acker_redis.spark.plans import nodes_of
 from acker_redis.spark.queries import execution_of
 
 
@@ -29,7 +30,7 @@ def troubles(df: DataFrame, least_ms: int) -> list[str]:
 
 
 def _troubles(execution: Any, jvm: Any, least_ms: int) -> Iterator[str]:
-    nodes = list(_nodes(execution.logical()))
+    nodes = list(nodes_of(execution.logical()))
     names = [node.nodeName() for node in nodes]
     marks = [node for node, name in zip(nodes, names, strict=True) if name == "EventTimeWatermark"]
     delay_of = jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
@@ -46,11 +47,3 @@ def _troubles(execution: Any, jvm: Any, least_ms: int) -> Iterator[str]:
             "with messages that were acked before, and their trees are nacked: use append mode, "
             "with a watermark"
         )
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    """Yield the nodes of a plan."""
-    yield plan
-    children = plan.children()
-    for n in range(children.size()):
-        yield from _nodes(children.apply(n))

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.spark import Acker, BoltWriter, FileQueue
+from acker_redis.spark import Acker, BoltWriter, FileQueue, SqlTable
 from acker_redis.spark.staging import Staged, Staging
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.spark.world import PLACES, World, firsts, frame
@@ -189,3 +190,56 @@ def test_writer_with_a_sink_writes_computed_rows_once(
     writer(frame(spark, firsts(world.track(*[1] * 12))), 0)
     assert len(writes) == 1
     assert judged(acker, world, sink) == ALL
+
+
+class Own:
+    """A sink that does not tell how many rows it has written."""
+
+    def write(self, df: DataFrame, name: str, batch_id: int) -> None:
+        df.collect()
+
+    replace = write
+
+
+def small(df: DataFrame) -> DataFrame:
+    """Return the other side of a join, in which most rows have no partner."""
+    return df.sparkSession.range(2).selectExpr("cast(id AS INT) AS n")
+
+
+DROPS: list[tuple[str, Plan, bool]] = [
+    ("files", lambda df: df.join(small(df), "n"), True),
+    ("files", lambda df: df.join(small(df), "n", "left"), False),
+    ("files", lambda df: df.groupBy().agg(F.sum("n").alias("n")), False),
+    ("files", lambda df: df.select((F.col("n") % 2).alias("n")).distinct(), False),
+    ("frozen", lambda df: df.where("n < 2"), True),
+    ("frozen", lambda df: df.groupBy().agg(F.sum("n").alias("n")), False),
+    ("sql", lambda df: df.where("n < 2"), True),
+    ("own", lambda df: df.where("n < 2"), False),
+]
+
+
+def test_ack_of_all_messages_after_rows_were_dropped_is_warned_about(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not about sums, and not if the number of rows is not known without a job."""
+    world, place = World(by_driver.client), str(tmp_path / "shop.db")
+    with sqlite3.connect(place) as database:
+        database.execute("CREATE TABLE done (n INT PRIMARY KEY)")
+    upsert = "INSERT INTO done (n) VALUES (?) ON CONFLICT (n) DO UPDATE SET n = n"
+    sql = SqlTable(lambda: sqlite3.connect(place, timeout=600), upsert, ["n"])
+    sinks = {"sql": sql, "own": Own()}
+    for number, (kind, plan, warned) in enumerate(DROPS):
+        caplog.clear()
+        sink = sinks.get(kind, FileQueue(tmp_path / str(number)))
+        for batch_id in range(1 + warned):
+            messages = frame(spark, firsts(world.track(*[1] * 12)))
+            with by_driver.batch(messages, batch_id, query_id=f"q{number}") as b:
+                rows = plan(b.df)
+                b.write((b.freeze(rows) if kind == "frozen" else rows).select("n"), sink)
+                b.ack()
+        words = [each.getMessage() for each in caplog.records if "wrote" in each.getMessage()]
+        assert len(words) == warned, (number, words)
+        for each in words:
+            said = f"batch 0 of query test@q{number} wrote 2 rows, and acked 12 messages by ack()"
+            assert said in each
+            assert "write(rows, sink, ack=True)" in each

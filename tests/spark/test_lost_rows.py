@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.errors import InvalidBatchError
+from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.ids import EDGE_BIT
-from acker_redis.spark import FileQueue, Names, TrackWriter, anchors_of, explain
+from acker_redis.spark import Acker, FileQueue, Names, TrackWriter, anchors_of, counted, explain
 from tests.spark.conftest import MakeSparkAcker, url_of
 from tests.support import tick
 
@@ -179,3 +179,64 @@ def test_lost_rows_of_a_pipeline_are_found(
     assert {row["found"] for row in found} == {"found"}
     assert {row["source_id"] for row in found} == lost_left | lost_both
     assert len(found) == len(lost_left) + len(lost_both)
+
+
+def expired_of(acker: Acker, spark: SparkSession) -> DataFrame:
+    """Let all pending trees expire; return their verdicts."""
+    tick(acker.client, 3)
+    options = {"url": url_of(acker.client), "namespace": acker.namespace, "source": "t"}
+    verdicts = spark.read.format("acker-outcomes").options(**options).load()
+    return verdicts.where("reason = 'expired'").localCheckpoint()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one input", "anchors"])
+def test_messages_that_no_queue_got_are_found_by_their_inputs(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, many: bool
+) -> None:
+    """A driver died for good after it had applied batch 7, and before it wrote the messages."""
+    acker = make_spark_acker({"edges": ("price", "invoice")})
+    orders = spark.range(30).selectExpr("id", "concat('order-', id) AS source_id")
+    with acker.batch(orders, 0, query_id="ingest") as b:
+        read = b.track(source="t", source_id="source_id", edges="price").localCheckpoint()
+    if many:
+        read = read.withColumn("anchors", anchors_of(("anchor", "tuple"))).drop("anchor", "tuple")
+    made: dict[int, DataFrame] = {}
+    for batch_id in (6, 7):
+        with acker.batch(read.where(f"id % 2 = {batch_id % 2}"), batch_id, query_id="price") as b:
+            anchors = "anchors" if many else None
+            out = b.emit(b.df, edge="invoice", key=["id"], anchors=anchors)
+            made[batch_id] = out.localCheckpoint()
+    acker.ack(made[6], 0, query_id="last")
+    expired = expired_of(acker, spark)
+    queued = read.unionByName(made[6])
+    assert {row["found"] for row in explain(expired, queued).collect()} == {"none"}
+    again = acker.emitted(read, edge="invoice", key=["id"], query_id="price")
+    every = explain(expired, queued.unionByName(again, allowMissingColumns=True)).collect()
+    assert len(every) == 15
+    found = {(row["source_id"], row["batch_id"], row["found"]) for row in every}
+    assert found == {(f"order-{n}", 7, "found") for n in range(1, 30, 2)}
+    others = acker.emitted(read, edge="invoice", key=["id"], query_id="price", batches=range(7))
+    assert {row["found"] for row in explain(expired, others).collect()} == {"none"}
+    with pytest.raises(ConfigError, match="knows no batch of query other of test"):
+        acker.emitted(read, edge="invoice", query_id="other")
+
+
+def test_tracked_messages_that_no_queue_got_are_found_by_the_verdicts(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """Loose trees of two batches, and trees in blocks, whose ids depend on no batch."""
+    acker = make_spark_acker({"edges": ("price",)})
+    ids: set[int] = set()
+    for batch_id, name in enumerate(["source_id", "source_id", counted(F.lit("t"), number="id")]):
+        rows = spark.range(40 * batch_id, 40 * batch_id + 40)
+        rows = rows.selectExpr("id", "concat('order-', id) AS source_id")
+        with acker.batch(rows, batch_id, query_id="ingest") as b:
+            made = b.track(source="t", source_id=name, edges="price")
+        ids |= {row["tuple"] for row in made.collect()}
+    expired = expired_of(acker, spark)
+    again = acker.emitted(expired.select("anchor"), edge="price", query_id="ingest")
+    found = explain(expired, again).collect()
+    assert {row["found"] for row in found} == {"found"}
+    assert {row["tuple"] for row in found} == ids
+    batches = [row["batch_id"] for row in found]
+    assert [batches.count(each) for each in (0, 1, None)] == [40, 40, 40]

@@ -110,6 +110,12 @@ def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
     return Standing(latest, digests.pop() if len(digests) == 1 else "")
 
 
+def last_batch(acker: Acker, lane: str) -> int | None:
+    """Return the number of the last batch that a lane has applied; None if it has applied none."""
+    numbers = [seq for seq, _ in acker.lane(lane).values()]
+    return (max(numbers) - 1) // CHUNKS // GENERATIONS if numbers else None
+
+
 def changed(batch_id: int) -> ChangedBatchError:
     """Return the error for a batch with other content."""
     return ChangedBatchError(

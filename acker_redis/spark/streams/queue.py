@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, TypeGuard
 from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -198,6 +199,17 @@ class FileQueue:
         """
         reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         return reader.parquet(str(self.path))
+
+
+def rows_written(queue: Queue, returned: object, query_id: str, batch_id: int) -> int | None:
+    """Return how many rows a queue has of a batch, if that needs no Spark job; else None.
+
+    ``returned`` is the result of its ``write`` or ``replace``.
+    """
+    if isinstance(queue, FileQueue):
+        files = queue.batch_path(query_id, batch_id).glob("*.parquet")
+        return sum(int(pq.read_metadata(file).num_rows) for file in files)
+    return returned if type(returned) is int else None
 
 
 def can_stage(queue: Queue) -> TypeGuard[FileQueue]:

@@ -58,12 +58,12 @@ class SqlTable:
             )
         self.connect, self.upsert, self.columns = connect, upsert, tuple(columns)
 
-    def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+    def write(self, df: DataFrame, query_id: str, batch_id: int) -> int:
         """Upsert the rows of a batch; the arguments are those of :class:`Queue`."""
-        self.replace(df, query_id, batch_id)
+        return self.replace(df, query_id, batch_id)
 
-    def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
-        """Upsert the rows of a batch; the arguments are those of :class:`Queue`.
+    def replace(self, df: DataFrame, query_id: str, batch_id: int) -> int:
+        """Upsert the rows of a batch, and return their number; arguments as of :class:`Queue`.
 
         A row that an earlier run of the batch has written under another key stays.
         """
@@ -74,9 +74,9 @@ class SqlTable:
                 f"{', '.join(df.columns)}"
             )
         upsert = _upserter(self.connect, self.upsert)
-        df.select(*self.columns).mapInArrow(upsert, "written BIGINT").agg(
-            {"written": "sum"}
-        ).collect()
+        written = df.select(*self.columns).mapInArrow(upsert, "written BIGINT")
+        [row] = written.agg({"written": "sum"}).collect()
+        return row[0] or 0
 
 
 def _upserter(

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError
 from acker_redis.spark import Acker, BoltWriter, FileQueue, MicroBatch, collect_anchors, micro_batch
 from acker_redis.spark.fold.apply import Done, Job, Keep, Place, Terms, apply
+from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.vanished import Unmentioned
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
@@ -188,9 +189,9 @@ def test_ack_of_all_messages_compares_nothing(
     seen: list[tuple[Job, list[Terms]]] = []
     real = apply
 
-    def noted(job: Job, terms: list[Terms], place: Place, keep: Keep) -> Done:
+    def noted(job: Job, terms: list[Terms], place: Place, keep: Keep, steps: Steps) -> Done:
         seen.append((job, terms))
-        return real(job, terms, place, keep)
+        return real(job, terms, place, keep, steps)
 
     monkeypatch.setattr(micro_batch, "apply", noted)
     world = World(by_driver.client)

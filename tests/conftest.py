@@ -33,7 +33,7 @@ NOT_TRACED = (
         "missing/",
         "properties/",
         "servers/",
-        "vectors/",
+        "cases/",
     ),
     *("api/test_namespaces", "api/test_security", "api/test_statuses"),
     *("producer/test_cancellation", "producer/test_ends", "producer/test_flush"),

@@ -149,7 +149,7 @@ void acker_parts_free(part *parts, size_t count);
 void acker_put64(uint8_t *to, uint64_t value);
 uint64_t acker_get64(const char *from);
 
-/* Pack a batch under a given lane, number and digest, and send it once. Only for the vectors. */
+/* Pack a batch under a given lane, number and digest, and send it once. Only for the cases. */
 int acker_apply_under(acker_client *client, acker_batch *batch, const char *producer, uint64_t seq,
                       const char *digest, acker_applied *applied, acker_error *error);
 

@@ -8,7 +8,7 @@ import (
 )
 
 // ApplyUnder packs a batch under a given lane, number and digest, and sends it once. It is only for
-// the vectors of acker-redis, and exists only in the build of their driver.
+// the cases of acker-redis, and exists only in the build of their driver.
 func (c *Client) ApplyUnder(batch *Batch, producer string, seq uint64, digest string) (Applied, error) {
 	config, err := c.configuration(context.Background(), time.Now(), true)
 	if err != nil || batch.empty() {

@@ -516,7 +516,7 @@ export class Acker {
     return reply;
   }
 
-  /** Apply a batch once, under a given lane. Only for the vectors of the project. */
+  /** Apply a batch once, under a given lane. Only for the cases of the project. */
   async _applyAs(batch, lane, seq, digest) {
     const config = await this.config();
     batch.sent = { ...seal(batch, { name: lane, seq: seq - 1 }, config), digest };

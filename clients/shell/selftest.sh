@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests that the vectors do not cover: other processes, settings of the calling script, texts that are
+# Tests that the cases do not cover: other processes, settings of the calling script, texts that are
 # evaluated as numbers.
 #
 #   selftest.sh URL NAMESPACE    an existing namespace that no other program uses

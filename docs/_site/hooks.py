@@ -31,7 +31,7 @@ PUBLISHED = (
     "deploy/acl/README.md",
     "examples/*/README.md",
     "lua/README.md",
-    "tests/vectors/README.md",
+    "proof/cases/README.md",
 )
 """Files outside of docs/ that are pages of the site."""
 SHOWN_AS = {"lua/README.md": "reference/scripts.md"}

@@ -1,1 +1,1 @@
-"""Tests of the clients in all languages against the same vectors; see ``clients/DRIVER.md``."""
+"""Tests of the clients in all languages against the same cases; see ``clients/DRIVER.md``."""

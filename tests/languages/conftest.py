@@ -67,6 +67,6 @@ def masters() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def alone() -> Iterator[EmbeddedRedis]:
-    """Yield a separate server for the vectors, which empty it repeatedly."""
+    """Yield a separate server for the cases, which empty it repeatedly."""
     with OpenRedis() as running:
         yield running

@@ -24,7 +24,7 @@ Found = dict[bytes, tuple[bytes, Any]]
 
 
 class Server:
-    """One server, or the masters of a cluster, as ``tests/vectors/run.py`` uses a redis.Redis.
+    """One server, or the masters of a cluster, as ``proof/cases/run.py`` uses a redis.Redis.
 
     The content is cached until a command is sent here, or until :meth:`forget`.
     """

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker
+from tests.languages.cases import calls_of
 from tests.languages.driver import Driver
 from tests.languages.monitor import Monitor
 from tests.languages.server import Server
-from tests.languages.vectors import calls_of
 from tests.support import total
 from tests.waiting import LIMIT
 

@@ -1,4 +1,4 @@
-"""Blocks in every language, beyond the vectors: labels of Spark, and slots without a tree."""
+"""Blocks in every language, beyond the cases: labels of Spark, and slots without a tree."""
 
 import pytest
 

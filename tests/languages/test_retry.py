@@ -17,9 +17,9 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
 from tests.conftest import MakeAcker
+from tests.languages.cases import Call, calls_of
 from tests.languages.driver import PATIENCE_MS, Driver, DriverError
 from tests.languages.monitor import Monitor
-from tests.languages.vectors import Call, calls_of
 from tests.support import tick, total, verdicts
 from tests.transport.proxy import Proxy
 from tests.waiting import wait_until

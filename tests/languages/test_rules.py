@@ -1,4 +1,4 @@
-"""Rules that no vector covers: ids are random, and a row is complete when it is sent."""
+"""Rules that no case covers: ids are random, and a row is complete when it is sent."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ def test_check_of_random_ids_detects_a_counter() -> None:
 
 
 def test_ids_are_random(begun: Driver) -> None:
-    """A counter would pass every vector, but 1 ^ 2 ^ 3 is 0."""
+    """A counter would pass every case, but 1 ^ 2 ^ 3 is 0."""
     first = begun.ask("track", task="t", source_id="s", emit=48)["emitted"]
     more = [begun.ask("track", task="t", source_id="s", emit=1)["emitted"][0] for _ in range(3)]
     children = begun.ask(

@@ -28,7 +28,7 @@ SUITE = (
     "tests/servers",
     "tests/properties/test_reference.py",
     "tests/properties/test_large_batches.py",
-    "tests/vectors/test_vectors.py",
+    "tests/cases/test_cases.py",
 )
 OF_BLOCKS = (
     "tests/servers/test_blocks.py",
@@ -180,7 +180,7 @@ def main() -> int:
         places: Queue[Path] = Queue()
         for job in range(args.jobs):
             place = Path(folder, str(job))
-            for part in ("acker_redis", "lua", "tests"):
+            for part in ("acker_redis", "lua", "proof", "tests"):
                 shutil.copytree(ROOT / part, place / part)
             shutil.copy(ROOT / "pyproject.toml", place)
             places.put(place)

@@ -15,7 +15,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {
     *(".py", ".lua", ".md", ".js", ".ts", ".java", ".go", ".c", ".h", ".rb", ".php", ".pl", ".pm"),
-    *(".t", ".sh", ".css", ".html", ".yml", ".toml", ".json", ".acl", ".conf", ".svg", ".txt"),
+    *(
+        ".t",
+        ".sh",
+        ".css",
+        ".html",
+        ".yml",
+        ".toml",
+        ".json",
+        ".jsonl",
+        ".acl",
+        ".conf",
+        ".svg",
+        ".txt",
+    ),
 }
 NAMES = {"Makefile", "Dockerfile", ".dockerignore", ".gitignore", "run", "stranger"}
 SKIPPED_FOLDERS = {

@@ -40,6 +40,6 @@ def test_all_kinds_of_text_are_read_and_nothing_of_others() -> None:
         *("README.md", "acker_redis/errors.py", "lua/apply.lua", "lua/parts/fence.lua", "Makefile"),
         *("clients/go/client.go", "clients/c/client.c", "clients/perl/lib/Acker/Redis.pm"),
         *("api/acker_api/dashboard/js/main.js", "tests/tiers.py", ".ci/run", "deploy/README.md"),
-        *("tests/vectors/fences.json", "docs/explanation/guarantees.md", "CHANGELOG.md"),
+        *("proof/cases/fences.jsonl", "docs/explanation/guarantees.md", "CHANGELOG.md"),
     } <= files
     assert not [each for each in files if "/vendor/" in each or "clients/go/lua/" in each]

@@ -53,7 +53,7 @@ def test_wheel_contains_identical_scripts(wheel: Path) -> None:
         names = archive.namelist()
     for needed in ("acker_redis/py.typed", "acker_flights/demo.py"):
         assert needed in names
-    assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "api/"))]
+    assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "api/", "proof/"))]
 
 
 def test_every_script_of_the_folder_is_known() -> None:

@@ -530,7 +530,7 @@ final class Client
         return $this->send($batch->sent, $config->fenceMs);
     }
 
-    /** Only for the project's test vectors: one attempt, under a given lane. */
+    /** Only for the project's test cases: one attempt, under a given lane. */
     private function applyAs(Batch $batch, string $lane, int $seq, string $digest): Applied
     {
         if ($batch->isEmpty()) {

@@ -413,7 +413,7 @@ module AckerRedis
       Sent.new(@lane, first, shards, parts)
     end
 
-    # Only for the project's test vectors: one attempt, under a given lane.
+    # Only for the project's test cases: one attempt, under a given lane.
     def apply_as(batch, lane, seq, digest)
       return attempt(batch) if batch.empty?
 

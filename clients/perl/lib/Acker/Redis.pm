@@ -440,7 +440,7 @@ sub _seal {
         times => {}, replies => {}, doubt => {} };
 }
 
-# Only for the project's test vectors: one attempt, under a given lane.
+# Only for the project's test cases: one attempt, under a given lane.
 sub _apply_as {
     my ($self, $batch, $lane, $seq, $digest) = @_;
     return _combine({ parts => [] }) if $batch->is_empty;

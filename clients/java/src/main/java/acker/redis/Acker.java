@@ -227,7 +227,7 @@ public final class Acker {
         }
     }
 
-    /** Applies a batch under a given lane, sending each call once. Only for the vectors. */
+    /** Applies a batch under a given lane, sending each call once. Only for the cases. */
     Applied applyAs(Batch batch, String producer, long seq, String digest) {
         int shards = batch.isEmpty() ? 1 : config().shards;
         List<Part> parts = batch.parts(shards);

@@ -1,0 +1,139 @@
+"""Fill in a case: its calls by the packer, its replies, verdicts and state by the reference.
+
+A contributor writes what these cannot know: the operations of each step, the calls that no client
+makes, and the code of each refusal that the reference does not model.
+"""
+
+import json
+
+from acker_redis.protocol.config import AckerConfig
+from proof.cases import lines, packer
+from proof.cases.lines import NAMESPACE, SALT, Json, full, line, parse, shard_of
+from proof.cases.shard import Shard
+
+PLAYED = {"apply_blocks", "configure"}
+"""Scripts whose calls by hand the reference answers, unless they are refused."""
+
+
+def accepted() -> dict[str, tuple[str, str]]:
+    """Return the text of each file of cases: as it is, and as it must be."""
+    found = {}
+    for path in sorted(lines.HERE.glob("*.jsonl")):
+        text = path.read_bytes().decode()
+        cases = [*parse(text)]
+        if len({case["name"] for case in cases}) < len(cases):
+            raise ValueError(f"{path.name}: two cases have the same name")
+        filled = [_named(path.stem, case) for case in cases]
+        found[path.name] = (text, "".join(f"{each}\n" for each in filled))
+    return found
+
+
+def stale() -> list[str]:
+    """Return the cases whose lines are not the accepted ones, and files with other lines."""
+    found = []
+    for name, (text, wanted) in accepted().items():
+        old = text.split("\n")
+        new = [each for each in wanted.split("\n") if each not in old]
+        found += [f"{name}: {json.loads(each)['name']}" for each in new]
+        if not new and text != wanted:
+            found.append(name)
+    return found
+
+
+def fill(short: Json) -> Json:
+    """Return a case in full, with everything that was not written by hand."""
+    return _Filling(full(short)).play()
+
+
+def _named(topic: str, case: Json) -> str:
+    try:
+        return line(fill(case))
+    except Exception as error:
+        error.add_note(f"in {topic}: {case.get('name', 'a case without a name')}")
+        raise
+
+
+class _Filling:
+    def __init__(self, case: Json) -> None:
+        self.case = case
+        fields = case["config"]
+        self.config = AckerConfig(**fields | {"edges": tuple(fields["edges"])})
+        self.shards: list[Shard] = []
+
+    def play(self) -> Json:
+        steps = [self.step(step) for step in self.case["steps"]]
+        return self.case | {"steps": steps, "state": [shard.state() for shard in self.shards]}
+
+    def step(self, step: Json) -> Json:
+        if "redis" in step or step.get("refused"):
+            return step
+        if not step["do"]:
+            calls, outcomes = self.by_hand(step["calls"])
+            return step | {"calls": calls, "outcomes": outcomes}
+        ((verb, fields),) = step["do"].items()
+        packed = packer.calls(step["do"], self.case["config"], NAMESPACE)
+        calls = [
+            {"script": script, "keys": keys, "argv": argv, "reply": None}
+            for script, keys, argv in packed
+        ]
+        if verb == "create":
+            reply = [int(not self.shards), SALT]
+            self.shards = self.shards or [Shard(self.config) for _ in calls]
+            return step | {"calls": [call | {"reply": reply} for call in calls], "outcomes": []}
+        if "error" in step:  # the reply is damaged, and stands in the line
+            (call,), (old,) = calls, step["calls"]
+            return step | {"calls": [call | {"reply": old["reply"]}], "outcomes": []}
+        played, outcomes = self.played(verb, calls)
+        step = step | {"calls": played, "outcomes": outcomes}
+        return step | {"checksums": self.checksums(fields)} if verb == "apply" else step
+
+    def by_hand(self, calls: list[Json]) -> tuple[list[Json], list[Json]]:
+        played, outcomes = [], []
+        for call in calls:
+            refused = isinstance(call["reply"], dict) and "error" in call["reply"]
+            if call["script"] in PLAYED and not refused:
+                call, told = self.call(call)
+                outcomes += told
+            played.append(call)
+        return played, outcomes
+
+    def played(self, verb: str, calls: list[Json]) -> tuple[list[Json], list[Json]]:
+        """Return the calls that are made, with their replies, and their verdicts."""
+        made: list[Json] = []
+        outcomes: list[Json] = []
+        for call in calls:
+            call, told = self.call(call)
+            if verb != "apply":  # a drain has no order
+                told.sort(key=lambda outcome: (outcome[0], outcome[3]))
+            if verb == "take":  # of all entries; without entries no call is made
+                if not call["reply"][0]:
+                    continue
+                call["argv"] = [*call["argv"], *[None] * call["reply"][0]]
+            made.append(call)
+            outcomes += told
+            # A client stops after a refusal, and if its lane is at a higher number: it was forked.
+            if verb == "apply" and (isinstance(call["reply"], dict) or _above(call)):
+                break
+        return made, outcomes
+
+    def call(self, call: Json) -> tuple[Json, list[Json]]:
+        number = shard_of(call)
+        if number is None or number >= len(self.shards):
+            raise ValueError(f"no shard has the keys {call['keys']}; the reply needs an error")
+        shard = self.shards[number]
+        reply = shard.answer(call["script"], [bytes.fromhex(arg) for arg in call["argv"]])
+        return call | {"reply": reply}, shard.told()
+
+    def checksums(self, do: Json) -> Json:
+        found = {}
+        for anchor in packer.anchors(do["rows"]):
+            number = anchor >> 12 & 2**50 - 1 if anchor >> 62 else anchor
+            checksum = self.shards[number % len(self.shards)].checksum(anchor)
+            if checksum is not None:
+                found[f"{anchor:016x}"] = checksum
+        return found
+
+
+def _above(call: Json) -> bool:
+    fence = bytes.fromhex(call["argv"][1]).decode().partition(":")[0]
+    return call["reply"][0] == 0 and int(call["reply"][1]) > int(fence)

@@ -33,6 +33,11 @@ _VISIBLE = re.compile(f"[\x80-\x9f{HIDDEN}]")
 _ALL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{HIDDEN}]")
 
 
+def count_of(number: int, what: str) -> str:
+    """Return a number with its noun: ``1 tree``, ``2,000 trees``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def visible(text: str) -> str:
     r"""Return the text with its C1 controls and hidden characters escaped, as in Python.
 

@@ -16,6 +16,7 @@ from acker_redis.cli.messages import Messages
 from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.cli.verdicts import record_of
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from acker_redis.missing.explain import Explanation
@@ -78,9 +79,10 @@ def explain(
             messages.close()
     others = ", ".join(f"{count:,} {why}" for why, count in found.items() if why != "found")
     warn(
-        f"named the missing messages of {found['found']:,} of {len(trees):,} expired trees"
-        f"{f' ({others})' if others else ''}; {messages.kept:,} of {messages.read:,} lines "
-        "belong to these trees"
+        f"named the missing messages of {found['found']:,} of "
+        f"{count_of(len(trees), 'expired tree')}"
+        f"{f' ({others})' if others else ''}; {messages.kept:,} of "
+        f"{count_of(messages.read, 'line')} belong to these trees"
     )
     if more:
         warn("more expired trees wait; --limit raises the number of trees")

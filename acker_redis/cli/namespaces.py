@@ -18,6 +18,7 @@ from acker_redis.protocol.config import (
     requested,
     wire,
 )
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from acker_redis.sync.client import Acker
@@ -345,7 +346,7 @@ def reshard(
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        say(f"{namespace}: has {config.shards} shards{idle}")
+        say(f"{namespace}: has {count_of(config.shards, 'shard')}{idle}")
 
 
 def _cancel(acker: "Acker") -> tuple[AckerConfig, str]:
@@ -369,9 +370,9 @@ def _confirm_reshard(acker: "Acker", shards: int) -> None:
     except NamespaceNotFoundError:
         waiting = ""  # a shard is missing, and the reshard creates it
     confirm(
-        f"reshard {acker.namespace} from {now.shards} to {shards} shards? no new tree is tracked "
-        f"for up to {now.lifetime_ms / 1000:,g} s, or longer while verdicts wait on removed shards"
-        + (f" (verdicts wait now for: {waiting})" if waiting else "")
+        f"reshard {acker.namespace} from {now.shards} to {count_of(shards, 'shard')}? no new "
+        f"tree is tracked for up to {now.lifetime_ms / 1000:,g} s, or longer while verdicts "
+        "wait on removed shards" + (f" (verdicts wait now for: {waiting})" if waiting else "")
     )
 
 

@@ -16,6 +16,7 @@ from acker_redis.cli.options import AsJson, Namespace, Url, add, complete_namesp
 from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.cli.programs import program
 from acker_redis.errors import RedisUnavailableError
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from acker_redis.ops.settings import Settings
@@ -135,7 +136,8 @@ def rotate(
         say_json({"namespace": namespace, "shards_ticked": ticked, "expired": expired})
     else:
         say(
-            f"{namespace}: {ticked} of {len(after.shards)} shards ticked, {expired:,} trees expired"
+            f"{namespace}: {ticked} of {count_of(len(after.shards), 'shard')} ticked, "
+            f"{count_of(expired, 'tree')} expired"
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -12,6 +14,7 @@ from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedError
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +35,12 @@ def status(
         float,
         typer.Option(min=0, max=60, help="Seconds over which rates are measured; 0: no rates"),
     ] = 1.0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", "-w", help="Refresh until Ctrl-C; in a pipe each reading is printed"
+        ),
+    ] = False,
     edges: Annotated[
         bool, typer.Option("--edges", help="Also show on which edges pending trees wait")
     ] = False,
@@ -169,7 +177,11 @@ def _watch(view: _View, seconds: float, as_json: bool) -> None:
     minute = Readings(lately=False)
     minute.add(before)
     console = Console(highlight=False)
-    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+    with contextlib.ExitStack() as stack:
+        draw: Callable[[RenderableType], object] = console.print
+        if console.is_terminal and not as_json:
+            live = stack.enter_context(Live(console=console, auto_refresh=False, screen=True))
+            draw = functools.partial(live.update, refresh=True)
         while True:
             time.sleep(seconds)
             try:
@@ -178,7 +190,7 @@ def _watch(view: _View, seconds: float, as_json: bool) -> None:
                 if as_json:
                     say_json(view.as_json(after, seen, server), pretty=False)
                 else:
-                    live.update(view.drawn(after, seen, server), refresh=True)
+                    draw(view.drawn(after, seen, server))
                 before = after
             except NamespaceNotFoundError:
                 raise
@@ -186,7 +198,7 @@ def _watch(view: _View, seconds: float, as_json: bool) -> None:
                 if as_json:
                     warn(str(error))
                 else:
-                    live.update(Text(f"{error}", style="red"), refresh=True)
+                    draw(Text(f"{error}", style="red"))
 
 
 def show(
@@ -264,8 +276,8 @@ def _show(tree: TreeState, edges: Sequence[str]) -> None:
         waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
         some = ", ".join(map(str, waits[:20])) + (", .." if len(waits) > 20 else "")
         absent = tree.block.absent
-        trees = f"{tree.block.slots - len(absent):,} trees"
-        gaps = f" in {tree.block.slots:,} slots" if absent else ""
+        trees = count_of(tree.block.slots - len(absent), "tree")
+        gaps = f" in {count_of(tree.block.slots, 'slot')}" if absent else ""
         say(f"block       {tree.block.block}, {trees}{gaps}")
         say(f"open        {len(waits):,}{f': slots {some}' if some else ''}")
         say(f"failed      {len(tree.block.failed):,}")

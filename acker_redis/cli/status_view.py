@@ -16,6 +16,7 @@ from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
+from acker_redis.terminal import count_of
 
 WIDTH = 40
 """Width of the bars, in columns."""
@@ -56,7 +57,7 @@ def draw(
     at = f"{where} ({server})" if server else where
     head = Text.assemble(
         (status.namespace, "bold"),
-        (f" at {at} · {_count(config.shards, 'shard')} · ", "dim"),
+        (f" at {at} · {count_of(config.shards, 'shard')} · ", "dim"),
         (f"{config.buckets} buckets of {span(config.tick_ms)}", "dim"),
     )
     table = Table.grid(padding=(0, 2))
@@ -115,7 +116,7 @@ def _waits(waits: Waits | None) -> RenderableType:
             span(each.idle_ms),
             span(each.max_idle_ms),
         )
-    of = f"a sample of {_count(waits.sampled, 'tree')}, of {waits.pending:,} pending"
+    of = f"a sample of {count_of(waits.sampled, 'tree')}, of {waits.pending:,} pending"
     idle = "idle is the time since the last row: the median, and the longest"
     both = "a tree that waits on two edges is in both rows"
     return Group(grid, Text(f"{of}; {both}; {idle}", style="dim"))
@@ -194,7 +195,7 @@ def _latency(latency: Latency) -> RenderableType:
 
 
 def _pending(status: Status) -> str:
-    words = _count(status.open, "tree")
+    words = count_of(status.open, "tree")
     if status.not_open:
         others = "rows that came early or late"
         if status.in_blocks:
@@ -228,7 +229,3 @@ def _backlog(status: Status) -> RenderableType:
     more = sum(1 for _, count in waiting[SHOWN_SOURCES:] if count)
     text = "\n".join([*lines, *([f"and for {more} more sources"] if more else [])])
     return Text(text) if text else Text("no verdicts wait", style="dim")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -17,6 +17,7 @@ from acker_redis.cli.output import say, say_json, warn
 from acker_redis.errors import AckerError, InvalidBatchError, RedisUnavailableError
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.why import why_expired
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from acker_redis.flows.outcomes import OutcomeFlows
@@ -138,7 +139,7 @@ def take(
     if as_json:
         say_json({"verdicts": taker.taken, "unfinished_entries": len(taker.waiting)})
     else:
-        say(f"{taker.taken:,} verdicts taken")
+        say(f"{count_of(taker.taken, 'verdict')} taken")
 
 
 Place = tuple[int, str]

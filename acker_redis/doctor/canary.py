@@ -29,6 +29,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys, channel
 from acker_redis.sync.client import Acker
 from acker_redis.sync.connection import Connection
+from acker_redis.terminal import count_of
 from acker_redis.transport.errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"
@@ -129,7 +130,7 @@ def _round_trip(acker: Acker) -> dict[str, Finding]:
             return {"canary": error("canary", str(wrong), fix)}
     took = (time.monotonic() - began) * 1000
     shards = acker.config.shards
-    text = f"on {shards} shards a tree was acked and a tree expired, in {took:,.0f} ms"
+    text = f"on {count_of(shards, 'shard')} a tree was acked and a tree expired, in {took:,.0f} ms"
     return {"canary": ok("canary", text), "pubsub": _pubsub(heard)}
 
 

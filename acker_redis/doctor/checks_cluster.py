@@ -7,6 +7,7 @@ from redis.crc import key_slot
 from acker_redis.doctor.facts import ClusterFacts, Missing, NamespaceFacts, NodeFacts
 from acker_redis.doctor.finding import Finding, error, ok, warning
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.terminal import count_of
 
 SLOTS = 16384
 _SHOWN = 5
@@ -48,7 +49,9 @@ def state(cluster: ClusterFacts, nodes: Sequence[NodeFacts]) -> Finding:
         )
     full = any(config.get("cluster-require-full-coverage") == "yes" for config in configs)
     more = "; a single slot without a node stops all shards (cluster-require-full-coverage)"
-    return ok("cluster-state", f"ok on all {len(cluster.states)} nodes{more if full else ''}")
+    return ok(
+        "cluster-state", f"ok on {count_of(len(cluster.states), 'node')}{more if full else ''}"
+    )
 
 
 def slots(cluster: ClusterFacts) -> Finding:

@@ -9,6 +9,7 @@ from acker_redis.doctor.words import some
 from acker_redis.protocol.config import CHANGEABLE, CREATED, OPTIONAL, SCHEMA
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
+from acker_redis.terminal import count_of
 from acker_redis.transport.readers import kept_by
 
 MAX_FENCES = 100_000
@@ -60,7 +61,7 @@ def namespace(facts: NamespaceFacts) -> Finding:
     config = facts.known[0].config
     return ok(
         "namespace",
-        f"{config.shards} shards, trees live up to {config.lifetime_ms / 1000:,.1f} s "
+        f"{count_of(config.shards, 'shard')}, trees live up to {config.lifetime_ms / 1000:,.1f} s "
         f"({config.buckets} buckets of {config.tick_ms / 1000:,.1f} s"
         + (f", deadline {config.deadline_ms / 1000:,.1f} s)" if config.deadline_ms else ")"),
         name,

@@ -14,6 +14,7 @@ from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import NACKS, Growth
 from acker_redis.protocol.status import Status
+from acker_redis.terminal import count_of
 
 MAX_SOURCES = 1000
 """Maximum number of source names per shard."""
@@ -122,9 +123,10 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
         shards = [shard.shard for shard in status.shards if shard.lag_ms > allowed]
         return error(
             "rotator",
-            f"a tick is {span(status.lag_ms)} late on {len(shards)} of {len(status.shards)} shards "
-            f"({some(shards)}); {span(allowed)} are allowed. Without ticks no tree expires: trees "
-            "live longer than configured, and sources are not notified of lost messages",
+            f"a tick is {span(status.lag_ms)} late on {len(shards)} of "
+            f"{count_of(len(status.shards), 'shard')} ({some(shards)}); "
+            f"{span(allowed)} are allowed. Without ticks no tree expires: trees live "
+            "longer than configured, and sources are not notified of lost messages",
             fix,
             name,
             headline=f"No rotator runs: a tick is {span(status.lag_ms)} late",
@@ -172,7 +174,7 @@ def drain(status: Status, limits: Thresholds) -> Finding:
 def high_water(status: Status, growth: Growth | None) -> Finding:
     """Check that pending trees are below the high-water mark."""
     mark, ratio, level = status.config.high_water, status.high_water_ratio, status.high_water
-    text = f"{status.pending:,} trees are pending, the mark is {mark:,}"
+    text = f"{count_of(status.pending, 'tree')} pending, the mark is {mark:,}"
     if status.config.shards > 1:
         text += f"; the fullest shard is at {ratio:.0%} of its share"
     if level == "ok":
@@ -209,7 +211,9 @@ def outcomes(status: Status, limits: Thresholds, untaken: Mapping[str, int]) -> 
         full = {source: count / share for source, count in status.fullest.items() if count >= near}
     if not full:
         return _late(status, limits, untaken) or ok(
-            "outcomes", f"{sum(status.backlog.values()):,} verdicts wait", status.namespace
+            "outcomes",
+            f"{count_of(sum(status.backlog.values()), 'verdict')} waiting",
+            status.namespace,
         )
     totals = status.backlog
     worst = sorted(full, key=lambda source: -full[source])
@@ -337,15 +341,15 @@ def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
     """Check that trees are acked while some have used half of their lifetime."""
     half = (status.config.buckets + 1) // 2
     waiting = sum(status.pending_by_bucket[half:])
-    text = f"{growth.counts['acked']:,} trees acked in the last {span(growth.over_ms)}"
+    text = f"{count_of(growth.counts['acked'], 'tree')} acked in the last {span(growth.over_ms)}"
     # During a reshard no new tree is tracked.
     stalls = waiting and not growth.counts["acked"] and not status.reshard
     if not stalls or growth.over_ms < limits.stalled_ms:
         return ok("acks", text, status.namespace)
     return warning(
         "acks",
-        f"{status.pending:,} trees are pending, {waiting:,} of them for more than half of their "
-        f"lifetime, and none was acked in the last {span(growth.over_ms)}",
+        f"{count_of(status.pending, 'tree')} pending, {waiting:,} of them for more than half of "
+        f"their lifetime, and none was acked in the last {span(growth.over_ms)}",
         "check that the bolts run, and inspect the oldest trees: acker-redis find "
         f"{status.namespace}",
         status.namespace,
@@ -397,7 +401,7 @@ def reshard(status: Status) -> Finding:
     """Report a reshard, during which no new tree is tracked."""
     reshard = status.reshard
     target = reshard.target if reshard else 0
-    waits = f"; it waits for the verdicts of {status.pending:,} pending trees" * bool(
+    waits = f"; it waits for the verdicts of {count_of(status.pending, 'pending tree')}" * bool(
         status.pending
     )
     return warning(

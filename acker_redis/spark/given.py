@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pyspark.sql import DataFrame
 
 from acker_redis.errors import ChangedBatchError
+from acker_redis.spark import one_query
 from acker_redis.spark.fold import turns
 from acker_redis.spark.fold.apply import Job
 from acker_redis.spark.fold.id_columns import IdColumns
@@ -161,6 +162,11 @@ class Given:
         """Describe the jobs of a block in the Spark UI."""
         words = f"acker {self.application.namespace}: {what} batch {self.batch_id}"
         return described(self._df.sparkSession, words)
+
+    def claim(self) -> None:
+        """Raise ConfigError if another running query of this process has the same lane."""
+        lane = self.application.lane(self.query_id)
+        one_query.claim(self._df, self.application.target, lane, self.query_id)
 
     def was_applied(self) -> bool:
         """Return whether Redis has applied any call of this batch."""

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import (
 
 from acker_redis.spark.acker import Acker
 from acker_redis.spark.fold.report import Report
+from acker_redis.terminal import count_of
 
 log = logging.getLogger(__name__)
 
@@ -137,17 +138,17 @@ def _line(found: dict[str, Any]) -> str:
     if found["vanished"]:
         words.append(f"{found['vanished']} vanished")
     if found["bad"]:
-        words.append(f"{found['bad']} bad rows")
+        words.append(count_of(found["bad"], "bad row"))
     if found["rejected_blocks"]:
-        words.append(f"{found['rejected_blocks']} blocks rejected")
+        words.append(f"{count_of(found['rejected_blocks'], 'block')} rejected")
     if found["repeated"]:
-        words.append(f"{found['repeated']} calls repeated")
+        words.append(f"{count_of(found['repeated'], 'call')} repeated")
     if found["changed"]:
         words.append("came back with other content")
     steps = ", ".join(f"{name.replace('_', ' ')} {ms}" for name, ms in found["timings"].items())
     return (
         f"{found['namespace']}: {found['query'] or found['query_id']} batch {found['batch_id']}: "
-        f"{found['input_rows']} rows in, {', '.join(words)}; {found['bytes']} bytes in "
+        f"{count_of(found['input_rows'], 'row')} in, {', '.join(words)}; {found['bytes']} bytes in "
         f"{found['ms']} ms by the {found['mode']} ({steps}), waited {found['waited_ms']} ms, "
         f"trigger {found['trigger_ms']} ms"
     )

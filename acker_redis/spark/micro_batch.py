@@ -483,6 +483,7 @@ class MicroBatch:
             )
         if self._application.mode != "driver":
             check_packages(self._given.rows.sparkSession)
+        self._given.claim()
         self._open = self._opened = True
         self._memory.begins(self.query_id, self._given.rows)
         return self

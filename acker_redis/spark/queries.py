@@ -36,6 +36,16 @@ def query_id_of(df: DataFrame, given: str | None = None) -> str:
     return check_name("query id", query_id)
 
 
+def stream_id_of(df: DataFrame) -> str | None:
+    """Return Spark's id of the streaming query of a batch; None outside of one, or with Connect."""
+    return _local(df.sparkSession, _QUERY)
+
+
+def is_running(spark: SparkSession, stream_id: str) -> bool:
+    """Return whether a streaming query of this Spark application runs."""
+    return _query(spark, stream_id) is not None
+
+
 def run_id_of(df: DataFrame) -> str | None:
     """Return the id of this run of the streaming query, which a restart changes; None if unknown.
 
@@ -90,12 +100,14 @@ def execution_of(df: DataFrame) -> Any:
 
 def _running(spark: SparkSession) -> Any:
     """Return the running query of the JVM; None outside of one, and with Spark Connect."""
-    query_id = _local(spark, _QUERY)
-    if not query_id:
-        return None
+    stream_id = _local(spark, _QUERY)
+    return _query(spark, stream_id) if stream_id else None
+
+
+def _query(spark: SparkSession, stream_id: str) -> Any:
     jvm: Any = spark.sparkContext._jvm
     running = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return running.get(jvm.java.util.UUID.fromString(query_id))
+    return running.get(jvm.java.util.UUID.fromString(stream_id))
 
 
 @contextlib.contextmanager

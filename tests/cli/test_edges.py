@@ -141,7 +141,7 @@ def test_the_verdict_of_an_expired_tree_names_the_edge(shell: Shell, acker: Acke
     assert 0 <= found["idle_ms"] <= found["age_ms"]
     # The line is what take reads.
     line = shell("outcomes", acker.namespace, "farm").out
-    assert shell("take", acker.namespace, "farm", "-", stdin=line).out == "1 verdicts taken\n"
+    assert shell("take", acker.namespace, "farm", "-", stdin=line).out == "1 verdict taken\n"
 
 
 def test_an_expired_block_names_the_edge_of_each_tree(shell: Shell, acker: Acker) -> None:

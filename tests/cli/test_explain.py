@@ -215,7 +215,7 @@ def test_absent_slots_of_a_block_are_no_expired_trees(
     assert [(each[2], each[4], each[6]) for each in lines(ran)] == [
         ("page#2", "mill", f"{anchors[2]}:{lost} a")
     ]
-    assert "of 1 of 1 expired trees" in ran.err
+    assert "of 1 of 1 expired tree;" in ran.err
 
 
 def test_only_the_trees_of_a_source(shell: Shell, acker: Acker, farm: Farm) -> None:

@@ -178,12 +178,14 @@ def test_version() -> None:
     assert run("--version").out == f"{version('acker-redis')}\n"
 
 
+@pytest.mark.parametrize("form", [["--json"], []], ids=["json", "text"])
 def test_ctrl_c_ends_a_running_command(
-    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, form: list[str]
 ) -> None:
+    """In a pipe, each reading is printed at once; the text came at the end only."""
     acker = make_any_acker()
     watch = subprocess.Popen(
-        [*COMMAND, "status", acker.namespace, "--watch", "--json", "--sample", "0.05"],
+        [*COMMAND, "status", acker.namespace, "--watch", *form, "--sample", "0.05"],
         env={"ACKER_REDIS_URL": any_server.url, **PATIENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -191,7 +193,10 @@ def test_ctrl_c_ends_a_running_command(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert watch.stdout
-    json.loads(watch.stdout.readline())
+    for _ in range(2):
+        while acker.namespace not in (line := watch.stdout.readline()):
+            assert line, "it has ended"
+    assert not form or json.loads(line)
     watch.send_signal(signal.SIGINT)
     _, err = watch.communicate(timeout=LIMIT)
     assert watch.returncode == 130

@@ -229,7 +229,7 @@ def test_a_running_reshard_is_reported_and_can_be_cancelled(
     refused = shell("track", ns, "t", "b")
     assert refused.code == 1
     assert "resharding to 2 shards" in refused.err
-    assert shell("reshard", ns, "--cancel").out == f"{ns}: has 1 shards; reshard cancelled\n"
+    assert shell("reshard", ns, "--cancel").out == f"{ns}: has 1 shard; reshard cancelled\n"
     assert shell("track", ns, "t", "b").code == 0
 
 

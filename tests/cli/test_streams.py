@@ -87,7 +87,7 @@ def test_byte_order_mark_is_no_part_of_the_first_line(
     assert (first, second) == ("order-1", f"{BOM}order-2")  # only a file begins with a mark
     assert shell("ack", ns, "-", stdin=f"{BOM}{one}\n").code == 0
     entry = shell("outcomes", ns, "t").out
-    assert shell("take", ns, "t", "-", stdin=BOM + entry).out == "1 verdicts taken\n"
+    assert shell("take", ns, "t", "-", stdin=BOM + entry).out == "1 verdict taken\n"
     for _ in range(acker.config.buckets + 1):
         shell("rotate", ns, "--force")
     file = tmp_path / "ids"

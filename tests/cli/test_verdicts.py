@@ -159,7 +159,7 @@ def test_a_handler_that_dies_loses_nothing(
         timeout=LIMIT,
         env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin", **PATIENT},
     )
-    assert done.stdout == "1 verdicts taken\n"
+    assert done.stdout == "1 verdict taken\n"
     assert done.stderr == ""
     assert acker.status().backlog == {"t": 299}
 

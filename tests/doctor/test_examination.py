@@ -371,7 +371,7 @@ WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
     "clock": (_clock_back, "rotator", "warning", "in the future"),
     "unread": (_unread, "outcomes", "warning", "shop (1, the oldest for"),
     "full": (_full, "outcomes", "error", "shop (1)"),
-    "over": (_over, "high-water", "error", "2 trees are pending"),
+    "over": (_over, "high-water", "error", "2 trees pending"),
     "missing": (_run("DEL", _meta(1)), "namespace", "error", "1 of 2 shards do not exist: 1"),
     "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "is listed but"),
     "differs": (_run("HSET", _meta(1), "tick_ms", 5), "namespace", "error", "tick_ms is 3600000"),
@@ -491,7 +491,7 @@ def test_the_number_of_examined_streams_is_bounded(
     assert all(0 <= each.oldest_ms < 600_000 for each in read.waiting)
     monkeypatch.setattr(reading_namespaces, "MAX_STREAMS", 1)
     found = look(orders.connection.client, "orders")["outcomes"]
-    assert found.detail == "6 verdicts wait, none for too long; 2 streams were not examined"
+    assert found.detail == "6 verdicts waiting, none for too long; 2 streams were not examined"
 
 
 def test_growth_between_two_readings_is_reported(

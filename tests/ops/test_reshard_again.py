@@ -138,7 +138,7 @@ def test_reshard_command_repairs_a_namespace_without_a_shard(
     reshard(acker, 1)
     client.restore(ShardKeys(ns, 0).meta, 0, before, replace=True)
     asked = shell("reshard", ns, "--shards", "1", stdin="y\n")
-    assert (asked.code, asked.out) == (0, f"{ns}: has 1 shards\n")
+    assert (asked.code, asked.out) == (0, f"{ns}: has 1 shard\n")
     assert cancel(fresh(acker)).shards == 1
 
 

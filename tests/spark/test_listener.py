@@ -151,7 +151,7 @@ def test_progress_is_joined_with_reports(
         "0 rejected, 4 calls repeated; 16 bytes in 7 ms by the driver (write 5, read ids 4, fold "
         "3, apply 2), waited 6 ms, trigger 70 ms"
     )
-    assert "1 blocks rejected" in records[0].getMessage()
+    assert "1 block rejected" in records[0].getMessage()
     assert "other content" in records[1].getMessage()
     assert "2 failed, 0 rejected, 2 vanished;" in records[3].getMessage()
 

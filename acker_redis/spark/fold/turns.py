@@ -120,10 +120,12 @@ def changed(batch_id: int) -> ChangedBatchError:
     """Return the error for a batch with other content."""
     return ChangedBatchError(
         f"batch {batch_id} came back with other content than was applied before: its plan is not "
-        "deterministic (rand, uuid, now, a limit without order), its settings were changed, or the "
-        "namespace was resharded before the batch was committed. Make the plan deterministic. "
-        "Until then, or for this one batch, on_changed_batch='fail_trees' lets the query continue: "
-        "it fails all trees of such a batch, and their sources replay them"
+        "deterministic (rand, uuid, now, a limit without order), its settings were changed, two "
+        "queries have one name, or the namespace was resharded before the batch was committed. "
+        "Make the plan deterministic. Until then, or for this one batch, "
+        "on_changed_batch='fail_trees' lets the query continue: it fails all trees of such a "
+        "batch, and their sources replay them. A job that calls b.write() skips this batch instead "
+        "(Run a Spark query safely: A last job whose batch has changed)"
     )
 
 

@@ -34,9 +34,9 @@ from acker_redis.protocol.blocks import MAX_BLOCKS, BlockPart, calls, pack_delta
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.rows import pack as columns
 from acker_redis.rotator.rotator import DRAIN_BLOCKS
+from proof.reference.acker import TreeRow
+from proof.reference.rows import pack as columns
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"
 KEYS = ShardKeys(NAMESPACE, 0)

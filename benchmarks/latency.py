@@ -25,9 +25,9 @@ from acker_redis.protocol.blocks import calls as split
 from acker_redis.protocol.blocks import pack_deltas, pack_track, split_failures
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.rows import pack
-from acker_redis.simulate.redis_shard import RedisShard
+from proof.reference.acker import TreeRow
+from proof.reference.rows import pack
+from proof.simulate.redis_shard import RedisShard
 
 HINCRBY = "for i = 1, 1024 do redis.call('HINCRBY', KEYS[1], ARGV[1] + i * 97, 1) end"
 A, B = 0x5A5A_1234_0000_77, 0x1111_2222_3333

@@ -1,6 +1,6 @@
 """A trail as a history that ``acker-redis simulate --history FILE`` replays.
 
-The format is described in ``acker_redis/simulate/replay.py``.
+The format is described in ``proof/simulate/replay.py``.
 """
 
 from collections.abc import Iterable

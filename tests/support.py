@@ -16,13 +16,13 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.record import HEADER_SLOTS
 from acker_redis.protocol.slots import unpack_slots
-from acker_redis.reference.acker import Reference
-from acker_redis.reference.acker import TreeRow as ReferenceRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.rotator.rotator import Rotator
-from acker_redis.simulate.redis_shard import RedisShard, glob
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
+from proof.reference.acker import Reference
+from proof.reference.acker import TreeRow as ReferenceRow
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard, glob
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 TreeRow = tuple[int, int, int]

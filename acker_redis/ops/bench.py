@@ -6,9 +6,10 @@ repository's ``benchmarks/`` measure more, and without the client.
 """
 
 import random
+import struct
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
@@ -20,8 +21,6 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import TRACK, Columns
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.rows import pack
 from acker_redis.sync.client import Acker
 
 ROWS = 1000
@@ -134,15 +133,13 @@ class _Bench:
     def _deltas(self) -> Steps:
         anchors = self._tracked(10_000)
         while True:
-            rows = [TreeRow(a, new_tuple_id()) for a in self._numbers.sample(anchors, ROWS)]
-            yield ROWS, self._timed(self._apply(pack(rows)))
+            rows = [(a, new_tuple_id()) for a in self._numbers.sample(anchors, ROWS)]
+            yield ROWS, self._timed(self._apply(rows))
 
     def _trees(self) -> Steps:
         while True:
             ids = [(self._anchor(), new_tuple_id()) for _ in range(ROWS)]
-            tracks = pack([TreeRow(a, t, TRACK, f"record-{a}") for a, t in ids], SOURCE)
-            acks = pack([TreeRow(a, t) for a, t in ids])
-            yield ROWS, self._timed(self._apply(tracks), self._apply(acks))
+            yield ROWS, self._timed(self._apply(ids, track=True), self._apply(ids))
             self._forget()
 
     def _blocks(self) -> Steps:
@@ -191,13 +188,20 @@ class _Bench:
     def _tracked(self, count: int) -> list[int]:
         anchors = [self._anchor() for _ in range(count)]
         for start in range(0, count, ROWS):
-            some = anchors[start : start + ROWS]
-            self._run(
-                self._apply(pack([TreeRow(a, 5, TRACK, f"record-{a}") for a in some], SOURCE))
-            )
+            rows = [(anchor, 5) for anchor in anchors[start : start + ROWS]]
+            self._run(self._apply(rows, track=True))
         return anchors
 
-    def _apply(self, columns: Columns) -> commands.Call:
+    def _apply(self, rows: Sequence[tuple[int, int]], track: bool = False) -> commands.Call:
+        """Return the call for rows of anchor and delta."""
+        form = f">{len(rows)}Q"
+        columns = Columns(
+            flags=bytes([TRACK if track else 0]) * len(rows),
+            anchors=struct.pack(form, *(anchor for anchor, _ in rows)),
+            deltas=struct.pack(form, *(delta for _, delta in rows)),
+            task=SOURCE if track else "",
+            texts=tuple(b"record-%d" % anchor for anchor, _ in rows) if track else (),
+        )
         return commands.apply(self._keys, columns, None)
 
     def _anchor(self) -> int:

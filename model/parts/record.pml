@@ -1,5 +1,5 @@
 /*
- * The records of one shard, and what a row does to them: acker_redis/reference/acker.py, _row.
+ * The records of one shard, and what a row does to them: proof/reference/acker.py, _row.
  *
  * A record is in the buckets of home[], a bitmap: bit k is the bucket of age k, 0 is the newest.
  * So a record in two buckets can be seen. A tick makes each bucket older by one. The record that

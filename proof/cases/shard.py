@@ -14,9 +14,9 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import Record, TreeRow
-from acker_redis.reference.blocks import Block, BlockReference, BlockRow
 from proof.cases.lines import COUNTERS, Json
+from proof.reference.acker import Record, TreeRow
+from proof.reference.blocks import Block, BlockReference, BlockRow
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 TIMES = "??" * 10

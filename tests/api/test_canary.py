@@ -20,8 +20,8 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops import acl
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.simulate.redis_shard import glob
 from acker_redis.transport.connect import connect_async
+from proof.simulate.redis_shard import glob
 from tests.api.service import TOKEN, asked, bearer, get, is_problem
 from tests.api.test_namespaces import V1, late
 from tests.conftest import MakeAcker

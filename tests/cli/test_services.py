@@ -109,6 +109,13 @@ def test_simulate_as_json() -> None:
     assert "false ack" in json.loads(broken.out)["violation"]
 
 
+def test_simulate_without_a_checkout_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "proof.simulate.show", None)
+    ran = run("simulate")
+    assert ran.code == 2
+    assert "not in the wheel: run python -m acker_redis simulate in a checkout" in ran.err
+
+
 def test_a_terminated_bench_removes_its_keys(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:

@@ -15,9 +15,9 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import functions
-from acker_redis.reference.blocks import BlockReference
 from acker_redis.sync.client import Acker
 from acker_redis.sync.connection import Connection
+from proof.reference.blocks import BlockReference
 from tests.cluster.fixtures import three_masters
 from tests.conftest import binary_of, missing
 from tests.fake.running import installed, running

@@ -9,8 +9,8 @@ import pytest
 from acker_redis.errors import ChangedBatchError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.ids import SLOTS, block_anchor
-from acker_redis.reference.blocks import BlockRow
 from acker_redis.sync.outcomes import BlockOutcome
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

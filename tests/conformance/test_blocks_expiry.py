@@ -5,7 +5,7 @@ import random
 import pytest
 
 from acker_redis.protocol.ids import SLOTS, block_anchor
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

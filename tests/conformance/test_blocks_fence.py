@@ -6,7 +6,7 @@ import pytest
 
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     TRACK,

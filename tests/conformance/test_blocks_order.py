@@ -6,7 +6,7 @@ import pytest
 
 from acker_redis.errors import ChangedBatchError
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

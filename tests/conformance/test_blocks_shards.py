@@ -8,9 +8,9 @@ import pytest
 from acker_redis.errors import BacklogError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.simulate.redis_shard import RedisShard
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     TRACK,

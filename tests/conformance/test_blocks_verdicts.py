@@ -5,8 +5,8 @@ import random
 import pytest
 
 from acker_redis.errors import ChangedBatchError
-from acker_redis.reference.blocks import BlockRow
 from acker_redis.sync.client import Acker
+from proof.reference.blocks import BlockRow
 from tests.conformance.test_verdicts import TEXTS
 from tests.support import (
     TRACK,

@@ -7,8 +7,8 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.reshard import Reshard
-from acker_redis.reference.acker import Reference
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.acker import Reference
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     FAIL,

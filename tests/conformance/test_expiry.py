@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker_redis.reference.acker import Reference
+from proof.reference.acker import Reference
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker_redis.reference.acker import QUIET_TICKS
+from proof.reference.acker import QUIET_TICKS
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

@@ -4,8 +4,8 @@ import pytest
 
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.latency import Latency
-from acker_redis.reference.acker import Reference
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.acker import Reference
+from proof.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import Reference
+from proof.reference.acker import Reference
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     Target,

@@ -9,8 +9,8 @@ from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from proof.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.durability.load import Load
 from tests.durability.records import Replayed

@@ -15,8 +15,8 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.blocks import BlockRow
 from acker_redis.sync.client import Acker
+from proof.reference.blocks import BlockRow
 from tests.durability.servers import ALWAYS, Kept
 from tests.support import FAIL, TOUCH, TRACK, columns, partial_block, send, send_blocks, tick
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import pytest
 
-from acker_redis.reference.blocks import BlockReference
-from acker_redis.simulate.backends import ReferenceBackend
-from acker_redis.simulate.redis_backend import RedisBackend
-from acker_redis.simulate.redis_shard import RedisShard
+from proof.reference.blocks import BlockReference
+from proof.simulate.backends import ReferenceBackend
+from proof.simulate.redis_backend import RedisBackend
+from proof.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.durability.travel import BREAKS, CONFIG, TASK, FalseAck, History
 from tests.tiers import budget

@@ -16,9 +16,9 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import ANCHOR_MAX
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
-from acker_redis.simulate.backends import Backend
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockRow
+from proof.simulate.backends import Backend
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Slot, fold, fold_blocks
 
 TASK = "t"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.rows import TRACK, Row
-from acker_redis.reference.acker import TreeRow
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import OpenTree, Processing, emit, emit_from
+from proof.reference.acker import TreeRow
 
 MAX_MESSAGES = 40
 MAX_MISSING = 5

@@ -19,12 +19,12 @@ from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.protocol.rows import TRACK
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.trees import processing
 from acker_redis.trees.message_id import MessageId
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference
+from proof.simulate.redis_shard import RedisShard
 from tests.missing.growing import MAX_MESSAGES, MAX_MISSING, Grower, Tree
 from tests.properties.topology import fold, fold_blocks
 from tests.support import outcomes, tick

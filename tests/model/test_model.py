@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.simulate.backends import ReferenceBackend
-from acker_redis.simulate.replay import Replayed, load, replay
-from acker_redis.simulate.run import play_history
 from model import spin
 from model.history import history
 from model.runs import BROKEN, FULL, KEPT, NIGHTLY, Run, runs
 from model.spin import Checked
 from model.trail import INVARIANTS, sentences
+from proof.simulate.backends import ReferenceBackend
+from proof.simulate.replay import Replayed, load, replay
+from proof.simulate.run import play_history
 from tests import conftest
 from tests.simulate.mutants import LOOSE, mutate, replace_once
 from tests.simulate.test_mutants import MUTANTS

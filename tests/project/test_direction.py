@@ -14,7 +14,6 @@ from tests.project.drawings.__main__ import DRAWINGS, IMAGES
 from tests.project.imports import (
     API,
     API_FLOOR,
-    BELOW,
     FLOOR,
     PACKAGE,
     ROOT,
@@ -36,7 +35,7 @@ def wrong(file: Path, module: str) -> str | None:
         return "inside the package, import the module that has the name"
     if other == own or (FLOOR[own] == FLOOR[other] == 0):
         return None
-    if FLOOR[other] >= FLOOR[own] or other not in BELOW.get(own, {other}):
+    if FLOOR[other] >= FLOOR[own]:
         return f"{own} is not above {other}"
     return None
 
@@ -64,7 +63,7 @@ def test_imports_between_wings_of_the_admin_service_run_down() -> None:
         ("trees/pending.py", "acker_redis.batching.batch"),
         ("aio/client.py", "acker_redis.sync.client"),
         ("sync/client.py", "acker_redis.aio.client"),
-        ("reference/acker.py", "acker_redis.flows.forks"),
+        ("ops/bench.py", "proof.reference.acker"),
         ("flows/source.py", "acker_redis.transport.errors"),
         ("cli/state.py", "acker_redis"),
         ("cli/services.py", "acker_api.serving.server"),
@@ -73,6 +72,19 @@ def test_imports_between_wings_of_the_admin_service_run_down() -> None:
 )
 def test_an_import_against_the_order_is_found(file: str, module: str) -> None:
     assert wrong(PACKAGE / file, module)
+
+
+JUDGES = {"reference": {"protocol", "errors"}, "cases": {"protocol", "errors"}}
+"""Folders of the proof that use values and errors of the package, but none of its flows."""
+
+
+@pytest.mark.parametrize("folder", JUDGES)
+def test_judges_of_the_protocol_use_no_client(folder: str) -> None:
+    files = [*(ROOT / "proof" / folder).glob("*.py")]
+    found = [each.module for file in files for each in imports(file, {}, "acker_redis")]
+    used = {wing(module) for module in found if module.startswith("acker_redis.")}
+    assert used
+    assert used <= JUDGES[folder]
 
 
 @pytest.mark.parametrize("package", [PACKAGE, ROOT / "api/acker_api"], ids=lambda each: each.name)

@@ -21,7 +21,7 @@ PUBLIC = [
     *(getattr(acker_redis, name) for name in acker_redis.__all__),
     *(getattr(acker_redis.aio, name) for name in acker_redis.aio.__all__),
 ]
-SKIPPED = ("acker_redis.spark", "acker_redis.simulate", "acker_redis.__main__")
+SKIPPED = ("acker_redis.spark", "acker_redis.__main__")
 MODULES = [
     name
     for _, name, _ in pkgutil.walk_packages(acker_redis.__path__, "acker_redis.")

@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.sync.outcomes import BlockOutcome
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference, BlockRow
 from tests.properties.in_step import TASK, InStep, Part
 from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.topology import (

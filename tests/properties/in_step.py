@@ -9,11 +9,11 @@ import pytest
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.topology import TRACK
 from tests.support import total
 

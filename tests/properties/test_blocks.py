@@ -22,11 +22,11 @@ from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.slots import pack_slots
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import Block, BlockKey, BlockReference, BlockRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import Block, BlockKey, BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
 from tests.tiers import examples

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, Verbosity, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from acker_redis.reference import blocks as reference_blocks
+from proof.reference import blocks as reference_blocks
 from tests.properties.histories import Histories
 
 SOURCE = Path(reference_blocks.__file__).read_text()

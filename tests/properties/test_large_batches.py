@@ -13,9 +13,9 @@ import pytest
 from acker_redis.batching.batch import FAIL, MAX_ROWS, TOUCH, TRACK
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
-from acker_redis.reference.acker import Reference, TreeRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from proof.reference.acker import Reference, TreeRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import TICK_MS, config_of
 
 FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]

@@ -15,10 +15,10 @@ from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_NAMED
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.slots import pack_slots
-from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import TICK_MS, config_of
 from tests.support import block_outcomes, total
 

@@ -20,10 +20,10 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
-from acker_redis.reference.acker import Reference, TreeRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Outcome
+from proof.reference.acker import Reference, TreeRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick

@@ -26,10 +26,10 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
-from acker_redis.reference.acker import Reference, TreeRow
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Outcome
+from proof.reference.acker import Reference, TreeRow
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, block_anchor, split_anchor
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockRow
 
 Slot = tuple[int, list[int]] | None
 """The number of a tree's first messages, and others that it shares; None for an absent slot."""

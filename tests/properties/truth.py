@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.simulate.deadline import newest_bucket
-from acker_redis.simulate.records import Place
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.deadline import newest_bucket
+from proof.simulate.records import Place
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
 
 Content = tuple[str, tuple[int, ...], frozenset[int]]

@@ -25,9 +25,9 @@ from acker_redis.rotator import heartbeat
 from acker_redis.rotator import service as rotator_service
 from acker_redis.rotator.jobs import Pace
 from acker_redis.rotator.service import serve
-from acker_redis.simulate.redis_shard import glob
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
+from proof.simulate.redis_shard import glob
 from tests.cluster.servers import Cluster, slot_of, spread
 from tests.conftest import MakeAcker, missing
 from tests.support import TRACK, columns, rotate, send, track, verdicts

@@ -11,8 +11,8 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from proof.simulate.redis_shard import RedisShard
 from tests.support import row, track
 
 COUNT = 1_000_000

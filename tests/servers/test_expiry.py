@@ -6,9 +6,9 @@ import pytest
 
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference.acker import Reference
-from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
+from proof.reference.acker import Reference
+from proof.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, tick, total, track, verdicts
 

@@ -4,8 +4,8 @@ import pytest
 
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference.acker import QUIET_TICKS
 from acker_redis.sync.client import Acker
+from proof.reference.acker import QUIET_TICKS
 from tests.support import backlog, names, row, tick, track, verdicts
 
 A = 0x7777_7777

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.reference import acker as reference
-from acker_redis.reference import blocks as reference_blocks
-from acker_redis.reference.blocks import BlockReference
-from acker_redis.simulate import FAULTS, World
-from acker_redis.simulate.backends import ReferenceBackend
+from proof.reference import acker as reference
+from proof.reference import blocks as reference_blocks
+from proof.reference.blocks import BlockReference
+from proof.simulate import FAULTS, World
+from proof.simulate.backends import ReferenceBackend
 
 LOOSE = Path(reference.__file__).read_text()
 BLOCKS = Path(reference_blocks.__file__).read_text()
-IMPORT = "from acker_redis.reference.acker import Reference"
+IMPORT = "from proof.reference.acker import Reference"
 
 
 def mutate(patch: pytest.MonkeyPatch, loose: str = LOOSE, blocks: str = BLOCKS) -> type:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker_redis.reference.blocks import BlockReference, BlockRow
+from proof.reference.blocks import BlockReference, BlockRow
 from tests.simulate.mutants import BLOCKS, found_by, mutate, replace_once
 
 SEEDS = 120

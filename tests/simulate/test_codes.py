@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from acker_redis.protocol.ids import EDGE_BIT
-from acker_redis.simulate import FAULTS, play, trees
-from acker_redis.simulate.trees import Forest, Part
+from proof.simulate import FAULTS, play, trees
+from proof.simulate.trees import Forest, Part
 
 carriers = trees._carriers
 

@@ -12,11 +12,11 @@ from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, FenceFullError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.blocks import BlockReference
-from acker_redis.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
-from acker_redis.simulate.backends import ReferenceBackend
-from acker_redis.simulate.both import BothBackends
-from acker_redis.simulate.violations import FALSE_ACK
+from proof.reference.blocks import BlockReference
+from proof.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
+from proof.simulate.backends import ReferenceBackend
+from proof.simulate.both import BothBackends
+from proof.simulate.violations import FALSE_ACK
 from tests.tiers import budget
 
 ALL = tuple(FAULTS)
@@ -149,7 +149,7 @@ def test_history_on_a_real_server_removes_its_keys(any_server: EmbeddedRedis) ->
 
 
 def test_seed_determines_the_history_for_any_hash_seed() -> None:
-    code = "from acker_redis.simulate import *; print([play(s, 40, tuple(FAULTS)) for s in (3, 4)])"
+    code = "from proof.simulate import *; print([play(s, 40, tuple(FAULTS)) for s in (3, 4)])"
     said = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -16,11 +16,11 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, block_anchor, shard_of, split_anchor
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.spark.fold import terms as packing
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.terms import Kind, bad
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockReference, BlockRow
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Said, Term, failures, packed, parts_of, said, seal, sealed
 from tests.support import tick, total, verdicts

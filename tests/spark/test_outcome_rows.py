@@ -14,7 +14,6 @@ from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, odd_edges
-from acker_redis.reference.blocks import BlockRow
 from acker_redis.spark.streams.outcome_rows import (
     BATCH_ROWS,
     OutcomeRow,
@@ -22,6 +21,7 @@ from acker_redis.spark.streams.outcome_rows import (
     rows_of,
 )
 from acker_redis.sync.client import Acker
+from proof.reference.blocks import BlockRow
 from tests.conftest import MakeAcker
 from tests.spark.waiting_verdicts import TASK, brief, ids, read_now
 from tests.support import (

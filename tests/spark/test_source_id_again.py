@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import ANCHOR_MAX
-from acker_redis.reference.acker import Reference
 from acker_redis.spark import (
     Acker,
     FileQueue,
@@ -28,6 +27,7 @@ from acker_redis.spark import (
     source_id,
 )
 from acker_redis.spark.fold import target as targets
+from proof.reference.acker import Reference
 from tests.spark.conftest import MakeSparkAcker, outcomes, url_of
 from tests.support import config_of, row, tick
 from tests.support import track as track_row

@@ -21,8 +21,8 @@ from acker_redis.errors import (
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.sync.client import Acker
+from proof.reference.acker import Reference, TreeRow
 from tests.conftest import MakeAcker
 from tests.support import TRACK, tick, total, track
 

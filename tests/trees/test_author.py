@@ -10,8 +10,8 @@ import pytest
 from acker_redis.protocol import id_maker
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.rows import TRACK
-from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.trees.processing import Processing
+from proof.reference.acker import Reference, TreeRow
 
 GUESSED = "00" * 16
 KEYS = ["order-35258", "order-519199", "order-661846", "order-923475"]

@@ -31,10 +31,10 @@ from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import TUPLE_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, words
-from acker_redis.reference.acker import Reference
 from acker_redis.trees import processing as tuple_tree
 from acker_redis.trees.message_id import MAX_ANCHORS, MessageId
 from acker_redis.trees.processing import Emitted, OpenTree, Processing, emit, emit_from
+from proof.reference.acker import Reference
 from tests.support import rows_of
 from tests.tiers import FULL, examples, is_later
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
-from acker_redis.simulate.batches import FoldedBlock, FoldedRow
-from acker_redis.simulate.lanes import Lane
-from acker_redis.simulate.stage import Stage
-from acker_redis.simulate.trees import Block, Link, Message, Part, Tree
+from proof.simulate.batches import FoldedBlock, FoldedRow
+from proof.simulate.lanes import Lane
+from proof.simulate.stage import Stage
+from proof.simulate.trees import Block, Link, Message, Part, Tree
 
 
 class Source:

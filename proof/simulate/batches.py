@@ -8,9 +8,9 @@ from typing import Self
 from acker_redis.batching.batch import FAIL, TOUCH
 from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
-from acker_redis.simulate.trees import Block, Link, Tree
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockRow
+from proof.simulate.trees import Block, Link, Tree
 
 Reply = ShardApplied | AckerError
 After = Callable[[], None]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.blocks import BlockKey
-from acker_redis.simulate.backends import Backend
-from acker_redis.simulate.batches import AnySent, Reply, SentBlocks
-from acker_redis.simulate.block_ledger import BlockLedger
-from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.trace import Trace
-from acker_redis.simulate.trees import Tree
-from acker_redis.simulate.violations import Violation
+from proof.reference.blocks import BlockKey
+from proof.simulate.backends import Backend
+from proof.simulate.batches import AnySent, Reply, SentBlocks
+from proof.simulate.block_ledger import BlockLedger
+from proof.simulate.clock import Clock
+from proof.simulate.trace import Trace
+from proof.simulate.trees import Tree
+from proof.simulate.violations import Violation
 
 
 class Service:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 from acker_redis.batching.batch import FAIL, TRACK
-from acker_redis.reference.blocks import BlockKey, BlockRow
-from acker_redis.simulate.batches import FoldedRow
-from acker_redis.simulate.trees import Link, Tree
+from proof.reference.blocks import BlockKey, BlockRow
+from proof.simulate.batches import FoldedRow
+from proof.simulate.trees import Link, Tree
 
 
 @dataclass(slots=True)

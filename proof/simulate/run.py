@@ -10,14 +10,14 @@ import redis
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES
-from acker_redis.simulate.backends import Backend, ReferenceBackend
-from acker_redis.simulate.both import BothBackends
-from acker_redis.simulate.redis_backend import RedisBackend
-from acker_redis.simulate.redis_shard import RedisShard, glob
-from acker_redis.simulate.replay import History, Replayed, replay
-from acker_redis.simulate.world import MakeBackend, Played, World
 from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import translate
+from proof.simulate.backends import Backend, ReferenceBackend
+from proof.simulate.both import BothBackends
+from proof.simulate.redis_backend import RedisBackend
+from proof.simulate.redis_shard import RedisShard, glob
+from proof.simulate.replay import History, Replayed, replay
+from proof.simulate.world import MakeBackend, Played, World
 
 ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
 

@@ -6,11 +6,11 @@ from typing import Any
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.outcome import Outcome, parse_entry
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockKey, BlockRow
-from acker_redis.simulate.batches import Reply
-from acker_redis.simulate.books import Told
-from acker_redis.simulate.redis_shard import RedisShard
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockKey, BlockRow
+from proof.simulate.batches import Reply
+from proof.simulate.books import Told
+from proof.simulate.redis_shard import RedisShard
 
 
 class RedisBackend:

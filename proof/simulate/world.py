@@ -8,16 +8,16 @@ from functools import partial
 
 from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.blocks import BlockKey
-from acker_redis.simulate.actors import Bolt, Rotator, Source
-from acker_redis.simulate.backends import Backend
-from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.faults import Faults, draw
-from acker_redis.simulate.network import Network
-from acker_redis.simulate.service import Service
-from acker_redis.simulate.trace import Trace
-from acker_redis.simulate.trees import Forest, Message, Tree
-from acker_redis.simulate.violations import Violation
+from proof.reference.blocks import BlockKey
+from proof.simulate.actors import Bolt, Rotator, Source
+from proof.simulate.backends import Backend
+from proof.simulate.clock import Clock
+from proof.simulate.faults import Faults, draw
+from proof.simulate.network import Network
+from proof.simulate.service import Service
+from proof.simulate.trace import Trace
+from proof.simulate.trees import Forest, Message, Tree
+from proof.simulate.violations import Violation
 
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""

@@ -7,12 +7,12 @@ from acker_redis.batching.batch import FAIL
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.blocks import BlockRow
-from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
-from acker_redis.simulate.books import Told
-from acker_redis.simulate.ledger import Ledger
-from acker_redis.simulate.records import Pending, PendingBlock
-from acker_redis.simulate.violations import FALSE_ACK, Violation
+from proof.reference.blocks import BlockRow
+from proof.simulate.batches import AnySent, FoldedBlock, SentBlocks
+from proof.simulate.books import Told
+from proof.simulate.ledger import Ledger
+from proof.simulate.records import Pending, PendingBlock
+from proof.simulate.violations import FALSE_ACK, Violation
 
 Verdicts = dict[int, list[Outcome]]
 

@@ -6,11 +6,11 @@ from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
-from acker_redis.simulate.books import Books, Told
-from acker_redis.simulate.records import Pending
-from acker_redis.simulate.trees import Tree
-from acker_redis.simulate.violations import FALSE_ACK, Violation
+from proof.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
+from proof.simulate.books import Books, Told
+from proof.simulate.records import Pending
+from proof.simulate.trees import Tree
+from proof.simulate.violations import FALSE_ACK, Violation
 
 
 class Ledger(Books):

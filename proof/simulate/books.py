@@ -12,13 +12,13 @@ from acker_redis.batching.batch import TRACK
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.blocks import BlockKey
-from acker_redis.simulate import diagnosis
-from acker_redis.simulate.batches import AnySent, SentBlocks
-from acker_redis.simulate.deadline import newest_bucket
-from acker_redis.simulate.fences import Fences
-from acker_redis.simulate.records import Pending, PendingBlock, Place
-from acker_redis.simulate.violations import Violation
+from proof.reference.blocks import BlockKey
+from proof.simulate import diagnosis
+from proof.simulate.batches import AnySent, SentBlocks
+from proof.simulate.deadline import newest_bucket
+from proof.simulate.fences import Fences
+from proof.simulate.records import Pending, PendingBlock, Place
+from proof.simulate.violations import Violation
 
 Told = tuple[str, Outcome]
 """A task and a verdict that was written for it."""

@@ -7,12 +7,12 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockKey, BlockRow
-from acker_redis.simulate.backends import Backend
-from acker_redis.simulate.batches import Reply
-from acker_redis.simulate.books import Told, content
-from acker_redis.simulate.violations import Violation
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockKey, BlockRow
+from proof.simulate.backends import Backend
+from proof.simulate.batches import Reply
+from proof.simulate.books import Told, content
+from proof.simulate.violations import Violation
 
 T = TypeVar("T")
 

@@ -2,10 +2,11 @@
 
 A seed determines a history byte for byte: a virtual clock, one random stream, no threads. Sources
 track random tuple trees, bolts process their messages, rotators tick, and a network loses,
-duplicates, delays and reorders requests. This wing may import ``reference``, ``embedded``, ``sync``
-and the wings below them. Begin with ``world.py`` (a history), ``actors.py`` (sources, bolts and
-rotators) and ``ledger.py`` (the oracle). Producers follow the rules of ``flows/apply.py``, and the
-three rules of ``lua/README.md`` unless a history breaks one of them on purpose.
+duplicates, delays and reorders requests. It may import ``proof.reference``, and of the package
+``embedded``, ``sync`` and the wings below them. Begin with ``world.py`` (a history), ``actors.py``
+(sources, bolts and rotators) and ``ledger.py`` (the oracle). Producers follow the rules of
+``flows/apply.py``, and the three rules of ``lua/README.md`` unless a history breaks one of them on
+purpose.
 
 In every fourth history all trees are loose. In every fourth all trees are in blocks. In the others
 a share of the trees of each source is in blocks. A source collects some trees, tracks them as one
@@ -92,13 +93,13 @@ A fault relaxes the following, and only for the trees concerned:
 - ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up.
 
 Not simulated: the loss of other keys than those of a block (buckets, fences, streams, ``meta``),
-several shards (a shard is the unit of atomicity, and a tree is in one shard), the
-limits that ``reference/acker.py`` lists as not modelled, and sources that lose their own list of
-open trees.
+several shards (a shard is the unit of atomicity, and a tree is in one shard), the limits that
+``proof/reference/acker.py`` lists as not modelled, and sources that lose their own list of open
+trees.
 """
 
-from acker_redis.simulate.faults import BREAKS, FAULTS, parse
-from acker_redis.simulate.run import explain, play, summary, url_of
-from acker_redis.simulate.world import Played, World
+from proof.simulate.faults import BREAKS, FAULTS, parse
+from proof.simulate.run import explain, play, summary, url_of
+from proof.simulate.world import Played, World
 
 __all__ = ["BREAKS", "FAULTS", "Played", "World", "explain", "parse", "play", "summary", "url_of"]

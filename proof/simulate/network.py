@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from acker_redis.simulate.batches import AnySent, Reply
-from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.faults import Faults
-from acker_redis.simulate.service import Service
+from proof.simulate.batches import AnySent, Reply
+from proof.simulate.clock import Clock
+from proof.simulate.faults import Faults
+from proof.simulate.service import Service
 
 OnReply = Callable[[Reply], None]
 

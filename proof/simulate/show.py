@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from acker_redis.simulate.faults import parse
-from acker_redis.simulate.replay import load
-from acker_redis.simulate.run import explain, play, play_history, summary, url_of
-from acker_redis.simulate.world import Played
 from acker_redis.transport.urls import redact
+from proof.simulate.faults import parse
+from proof.simulate.replay import load
+from proof.simulate.run import explain, play, play_history, summary, url_of
+from proof.simulate.world import Played
 
 
 def simulate(

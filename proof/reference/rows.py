@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.rows import FAIL, TRACK, Columns
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockRow
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockRow
 
 
 def pack(rows: Sequence[TreeRow], task: str = "") -> Columns:

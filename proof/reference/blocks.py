@@ -1,6 +1,6 @@
 """The reference model of blocks: trees that are tracked together, with adjacent checksums.
 
-It extends :class:`~acker_redis.reference.acker.Reference`; for the terms, see "Blocks" in
+It extends :class:`~proof.reference.acker.Reference`; for the terms, see "Blocks" in
 ``lua/README.md``. A block is a set of trees, one per slot. Three things differ from loose trees:
 a block is tracked, touched and expired as a whole; rows without a tracked block are dropped; the
 ack of a completed tree is reported only when its block ends.
@@ -17,7 +17,7 @@ from typing import Literal
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.outcome import BlockOutcome
-from acker_redis.reference.acker import Reference
+from proof.reference.acker import Reference
 
 BlockKey = Literal["block", "failed", "present"]
 """A key of a block: its checksums, and the bitmaps of its failed and of its present slots."""

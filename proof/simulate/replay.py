@@ -36,13 +36,13 @@ from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import AckerError, ChangedBatchError, ConfigError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.simulate.backends import Backend
-from acker_redis.simulate.batches import FoldedRow, Reply, Sent
-from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.service import Service
-from acker_redis.simulate.trace import Trace
-from acker_redis.simulate.trees import Link, Tree
-from acker_redis.simulate.violations import FALSE_ACK, Violation
+from proof.simulate.backends import Backend
+from proof.simulate.batches import FoldedRow, Reply, Sent
+from proof.simulate.clock import Clock
+from proof.simulate.service import Service
+from proof.simulate.trace import Trace
+from proof.simulate.trees import Link, Tree
+from proof.simulate.violations import FALSE_ACK, Violation
 
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.simulate.records import Pending
-from acker_redis.simulate.trees import Part
-from acker_redis.simulate.violations import Violation
+from proof.simulate.records import Pending
+from proof.simulate.trees import Part
+from proof.simulate.violations import Violation
 
 
 def check(slot: Pending, outcome: Outcome, edges: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 from acker_redis.batching.batch import TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
-from acker_redis.simulate.batches import (
+from proof.simulate.batches import (
     After,
     AnySent,
     FoldedBlock,
@@ -16,8 +16,8 @@ from acker_redis.simulate.batches import (
     SentBlocks,
     by_block,
 )
-from acker_redis.simulate.stage import Stage
-from acker_redis.simulate.trees import Tree
+from proof.simulate.stage import Stage
+from proof.simulate.trees import Tree
 
 MAX_ROWS = 12
 

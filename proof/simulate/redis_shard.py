@@ -13,10 +13,10 @@ from acker_redis.protocol.outcome import BlockOutcome, Outcome
 from acker_redis.protocol.record import HEADER_FIRST, HEADER_SLOTS, RECORD_FIRST, RECORD_TASK
 from acker_redis.protocol.rows import Columns
 from acker_redis.protocol.slots import unpack_slots
-from acker_redis.reference.acker import TreeRow
-from acker_redis.reference.blocks import BlockKey, BlockRow
-from acker_redis.reference.rows import pack, pack_block
 from acker_redis.sync.client import Acker
+from proof.reference.acker import TreeRow
+from proof.reference.blocks import BlockKey, BlockRow
+from proof.reference.rows import pack, pack_block
 
 DRAIN_RECORDS = 500
 

@@ -5,10 +5,10 @@ from collections import Counter
 from typing import Protocol
 
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.network import Network
-from acker_redis.simulate.service import Service
-from acker_redis.simulate.trees import Forest, Message
+from proof.simulate.clock import Clock
+from proof.simulate.network import Network
+from proof.simulate.service import Service
+from proof.simulate.trees import Forest, Message
 
 
 class Stage(Protocol):

@@ -55,7 +55,7 @@ test-nightly: $(VENV)/.dev $(VENV)/spark.jsa
 
 # ARGS='--tier nightly' has larger bounds; ARGS='split-rows --trails' shows one counterexample.
 model: $(VENV)/.test
-	@$(BIN)/python -m model $(ARGS)
+	@$(BIN)/python -m proof.model $(ARGS)
 
 lint: lint-python lint-lua lint-prose
 

@@ -1,6 +1,6 @@
 """Replay a history from a file: the steps of a counterexample, on the reference or on a server.
 
-The model checker finds such a history (``model/``). ``acker-redis simulate --history FILE``
+The model checker finds such a history (``proof/model/``). ``acker-redis simulate --history FILE``
 replays it. The file is JSON::
 
     {"history": 1, "title": "..", "buckets": 2, "life": 0, "whole_rows": true,

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
-from model import spin
-from model.history import history
-from model.runs import BROKEN, FULL, KEPT, NIGHTLY, Run, runs
-from model.spin import Checked
-from model.trail import INVARIANTS, sentences
+from proof.model import spin
+from proof.model.history import history
+from proof.model.runs import BROKEN, FULL, KEPT, NIGHTLY, Run, runs
+from proof.model.spin import Checked
+from proof.model.trail import INVARIANTS, sentences
 from proof.simulate.backends import ReferenceBackend
 from proof.simulate.replay import Replayed, load, replay
 from proof.simulate.run import play_history
@@ -155,7 +155,7 @@ def test_random_histories_of_the_model_are_those_of_reference_and_server(
 def test_program_prints_a_table_and_writes_histories(tmp_path: Path) -> None:
     args = ["split-rows", "rows", "--trails", "--histories", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "model", *args], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "proof.model", *args], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     assert "The ack of message 1 arrives alone." in done.stdout
@@ -166,7 +166,7 @@ def test_program_prints_a_table_and_writes_histories(tmp_path: Path) -> None:
 
 def test_missing_tool_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "model"],
+        [sys.executable, "-m", "proof.model"],
         capture_output=True,
         text=True,
         cwd=ROOT,

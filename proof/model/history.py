@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.runs import Run
-from model.trail import Event, members, sentence
+from proof.model.runs import Run
+from proof.model.trail import Event, members, sentence
 
 Link = tuple[int, int]
 REPLIES = ("", "applied", "repeated", "changed")

@@ -1,4 +1,4 @@
-"""``python -m model``: check the model, with a bar while it runs and a table at the end."""
+"""``python -m proof.model``: check the model, with a bar while it runs and a table at the end."""
 
 import argparse
 import json
@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from model.history import history
-from model.runs import FULL, MODEL, NIGHTLY, Run, runs
-from model.spin import Checked, check, missing
-from model.trail import sentences
+from proof.model.history import history
+from proof.model.runs import FULL, MODEL, NIGHTLY, Run, runs
+from proof.model.spin import Checked, check, missing
+from proof.model.trail import sentences
 
 
 def main() -> int:
     """Check all runs, or those that are named, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proof.model", description=__doc__)
     parser.add_argument("names", nargs="*", help="runs; default: all of the tier")
     parser.add_argument("--tier", choices=(FULL, MODEL, NIGHTLY), default=MODEL)
     parser.add_argument("--jobs", type=int, default=2, help="searches at a time")

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.runs import Run
-from model.trail import Event, invariant, parse
+from proof.model.runs import Run
+from proof.model.trail import Event, invariant, parse
 
 FOLDER = Path(__file__).parent
 INCOMPLETE = ("max search depth too small", "Search not completed", "hash-compact", "bitstate",

@@ -30,7 +30,10 @@ def check_packages(spark: SparkSession) -> None:
     the check assumes that all of them have the same packages.
     """
     context = context_of(spark)
-    if context in _checked or is_local(spark):
+    if context in _checked:
+        return
+    if is_local(spark):
+        _checked.add(context)
         return
 
     # Pickled by value, because it is no attribute of a module: the executor may lack this package.

@@ -57,6 +57,10 @@ class MicroBatch:
     next batch of the query begins (``staging`` of :class:`Acker`). Pass every other DataFrame that
     two branches share, such as a join with a table that changes, through :meth:`freeze`.
 
+    When the block begins, it raises ConfigError if another running query of this process has the
+    same ``query_id``, or if the executors lack a package (not with ``mode="driver"``; the first
+    batch of an application checks that).
+
     When the block ends, it raises:
 
     - ChangedBatchError if the batch was applied before with other content;

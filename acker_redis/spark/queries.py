@@ -42,8 +42,10 @@ def stream_id_of(df: DataFrame) -> str | None:
 
 
 def is_running(spark: SparkSession, stream_id: str) -> bool:
-    """Return whether a streaming query of this Spark application runs."""
-    return _query(spark, stream_id) is not None
+    """Return whether a streaming query of this Spark application runs; False if unknown."""
+    with contextlib.suppress(Exception):
+        return _query(spark, stream_id) is not None
+    return False
 
 
 def run_id_of(df: DataFrame) -> str | None:

@@ -408,7 +408,8 @@ class MicroBatch:
             )
         self._check_unwritten(sink)
         if not ack:
-            self._replace(df, sink)
+            returned = self._replace(df, sink)
+            self._terms.wrote(df, rows_written(sink, returned, self.name, self.batch_id))
             return
         names = self._application.names
         ids = [names.anchors] if need_ids(df, names) else [names.anchor, names.tuple]
@@ -418,22 +419,23 @@ class MicroBatch:
         # Not before: a job may catch an error of the sink, and then no row is there.
         self._terms.ack(df, None, unanchored=False)
 
-    def _replace(self, df: DataFrame, sink: Queue) -> None:
-        """Write rows to a sink, in place of those of a run whose acks were never applied."""
+    def _replace(self, df: DataFrame, sink: Queue) -> object:
+        """Write rows to a sink, in place of those of a run whose acks were never applied.
+
+        Return what its method returns.
+        """
         applied = self._given.was_applied()
         with self._given.steps("write"):
             write = sink.write if applied else sink.replace
             returned = write(df, self.name, self.batch_id)
-        self._terms.wrote(df, rows_written(sink, returned, self.name, self.batch_id))
-        if applied:
-            return
-        if self._given.was_applied():
+        if not applied and self._given.was_applied():
             raise LaneError(
                 f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
                 "while this one replaced its rows in the sink: rows that were acked may be "
                 "missing there. Stop one of the two, and process this batch again under a new "
                 "checkpoint"
             )
+        return returned
 
     def hand_on(self, messages: DataFrame, queue: Queue) -> None:
         """Write messages to the next queue, after the ``with`` block.

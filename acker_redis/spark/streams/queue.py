@@ -206,7 +206,7 @@ def rows_written(queue: Queue, returned: object, query_id: str, batch_id: int) -
 
     ``returned`` is the result of its ``write`` or ``replace``.
     """
-    if isinstance(queue, FileQueue):
+    if can_stage(queue):
         files = queue.batch_path(query_id, batch_id).glob("*.parquet")
         return sum(int(pq.read_metadata(file).num_rows) for file in files)
     return returned if type(returned) is int else None

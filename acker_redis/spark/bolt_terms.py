@@ -62,6 +62,7 @@ class BoltTerms:
         self._all_acked = self._unanchored = False
         self._all = Covered()
         self._outputs = 0
+        self._once: list[DataFrame] = []
         self._splits: list[_Split] = []
         self._written: list[tuple[DataFrame, int | None]] = []
 
@@ -86,6 +87,26 @@ class BoltTerms:
         if self._given.has_all(df):
             return self._all
         return next((each for each in self._splits if self._given.has_rows(df, each.rows)), None)
+
+    def once(self, df: DataFrame) -> None:
+        """Note an output. Raise InvalidBatchError if the rows of two outputs may change.
+
+        Rows of one evaluation may be in neither output then, and other rows of their messages hide
+        that. An output with a row for each message, or each part, lacks none.
+        """
+        self._once.append(df)
+        if len(self._once) > 1:
+            self._once = [
+                each
+                for each in self._once
+                if self._given.may_change(each) and not self.covered(each)
+            ]
+        if len(self._once) > 1:
+            raise InvalidBatchError(
+                "two outputs of this block are made of rows that may differ each time that Spark "
+                "computes them, so a row may be in neither: keep the rows that both are made of, "
+                "rows = b.freeze(rows), and make the outputs from the result"
+            )
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
         """Add the messages in rows of :meth:`with_parents`; return the rows without the parents."""

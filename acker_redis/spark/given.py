@@ -15,7 +15,7 @@ from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
-from acker_redis.spark.plans import keeps_rows
+from acker_redis.spark.plans import keeps_rows, repeats
 from acker_redis.spark.queries import described, run_id_of
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
@@ -131,6 +131,13 @@ class Given:
     def kept(self, df: DataFrame) -> Staged | None:
         """Return the committed files that these rows are, untransformed; None for other rows."""
         return next((each for each in self._kept if each.df is df), None)
+
+    def may_change(self, df: DataFrame) -> bool:
+        """Return whether two evaluations of these rows may differ, by the plan as far as known.
+
+        Never, if the batch was opened as one whose plan gives the same rows each time.
+        """
+        return self._freezes and repeats(df, [each.df for each in self._kept]) is False
 
     def id_columns(
         self, df: DataFrame, names: Mapping[str, str], unanchored: bool = False

@@ -55,7 +55,8 @@ class MicroBatch:
     **One evaluation.** A plan may give different rows each time that Spark computes it. Therefore
     :attr:`df` and the results of :meth:`emit` are written once, to files that are kept until the
     next batch of the query begins (``staging`` of :class:`Acker`). Pass every other DataFrame that
-    two branches share, such as a join with a table that changes, through :meth:`freeze`.
+    two outputs share, such as a join with a table that changes, through :meth:`freeze`: a row could
+    be in neither output. A block whose plans allow that is refused; Spark Connect shows no plans.
 
     When the block begins, it raises ConfigError if another running query of this process has the
     same ``query_id``, or if the executors lack a package (not with ``mode="driver"``; the first
@@ -66,7 +67,7 @@ class MicroBatch:
     - ChangedBatchError if the batch was applied before with other content;
     - LaneError if a later batch of the query was applied before;
     - DuplicateMessageError if two messages of one tree share an id, or a child has no input;
-    - InvalidBatchError for an invalid id or row;
+    - InvalidBatchError for an invalid id or row, and at the second output of rows that may change;
     - RedisUnavailableError or another AckerError if Redis does not apply the batch.
 
     Examples:
@@ -236,6 +237,8 @@ class MicroBatch:
                 "use another edge"
             )
         self._edges.add(edge)
+        if freeze or queue is not None:
+            self._terms.once(df)
         names = self._application.names
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
@@ -300,12 +303,13 @@ class MicroBatch:
         self._check_bolt()
         check_empty(empty)
         given, names = self._given, self._application.names
+        self._terms.once(df)
         self._splits += 1
+        # The rows of a committed file give the same parts each time, and the same empty arrays.
+        df = df if given.kept(df) else self.freeze(df)
         # The purpose keeps these ids apart from those of messages on an edge of the same name.
         run = f"split {self._splits}/{given.run}"
-        rows = parts(self._terms.with_parents(df), column, key, edge, run, given.ids, names)
-        # The rows of a committed file give the same parts each time.
-        out = rows if given.kept(df) else self.freeze(rows)
+        out = parts(self._terms.with_parents(df), column, key, edge, run, given.ids, names)
         return self._terms.split(out, df, column, empty)
 
     def ack(
@@ -336,6 +340,8 @@ class MicroBatch:
 
         """
         self._check_bolt()
+        if df is not None and not self._given.is_whole(df):
+            self._terms.once(df)
         self._terms.ack(df, children, unanchored)
 
     def fail(self, df: DataFrame, why: str | Column = "") -> None:
@@ -352,6 +358,7 @@ class MicroBatch:
 
         """
         self._check_bolt()
+        self._terms.once(df)
         self._terms.fail(df, why)
 
     def touch(self, df: DataFrame) -> None:
@@ -407,6 +414,7 @@ class MicroBatch:
                 "use 'raise' for a query that writes before its ack"
             )
         self._check_unwritten(sink)
+        self._terms.once(df)
         if not ack:
             returned = self._replace(df, sink)
             self._terms.wrote(df, rows_written(sink, returned, self.name, self.batch_id))

@@ -32,6 +32,31 @@ def keeps_rows(df: DataFrame, base: DataFrame, columns: Sequence[str]) -> bool:
     return False
 
 
+def repeats(df: DataFrame, kept: Sequence[DataFrame]) -> bool | None:
+    """Return whether each evaluation of ``df`` surely has the same rows; None if no plan is shown.
+
+    That is so if its plan selects, filters, explodes, unites, sorts and joins rows of ``kept``,
+    which are committed files, and constants. Spark must call each expression deterministic, and
+    none may be the time. Other steps may depend on the order of rows, such as a limit.
+    """
+    if not hasattr(df, "_jdf"):
+        return None
+    with contextlib.suppress(Exception):
+        plan, *bases = (each._jdf.queryExecution().analyzed() for each in (df, *kept))
+        session: Any = df.sparkSession
+        time = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        leaves = [leaf for base in bases for leaf in _listed(base.collectLeaves())]
+        plans = [plan, *_listed(plan.subqueriesAll())]
+        if any(not each.deterministic() or each.containsPattern(time) for each in plans):
+            return False
+        return all(
+            node.nodeName() in _REPEATED or any(node.sameResult(leaf) for leaf in leaves)
+            for each in plans
+            for node in nodes_of(each)
+        )
+    return False
+
+
 def constants(df: DataFrame) -> list[Any] | None:
     """Return the values of the columns if they are the same in each row by the plan, else None."""
     with contextlib.suppress(Exception):
@@ -89,6 +114,10 @@ def through_project(plan: Any, wanted: Sequence[Any]) -> tuple[Any, list[Any]] |
     return below, found
 
 
+def _listed(found: Any) -> list[Any]:
+    return [found.apply(n) for n in range(found.size())]
+
+
 def attributes(plan: Any, df: DataFrame, columns: Sequence[str]) -> list[Any]:
     """Return the attributes of a plan of ``df`` for these columns."""
     output = plan.output()
@@ -97,3 +126,8 @@ def attributes(plan: Any, df: DataFrame, columns: Sequence[str]) -> list[Any]:
 
 _SAME_ROWS = ("Project", "SubqueryAlias")
 _COMBINES = ("Aggregate", "Deduplicate", "Distinct", "Intersect", "Except")
+_REPEATED = {
+    *(*_SAME_ROWS, "Filter", "Generate", "Union", "Join", "Sort", "View", "ResolvedHint"),
+    *("Repartition", "RepartitionByExpression", "LocalRelation", "Range", "OneRowRelation"),
+}
+"""Steps with the same rows each time, and constants."""

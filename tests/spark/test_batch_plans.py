@@ -40,14 +40,14 @@ def nested(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
 
 def shuffled(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
     ranked = b.df.withColumn("rank", F.row_number().over(Window.orderBy(F.desc("tuple"))))
-    wide = ranked.join(ranked.groupBy("rank").count(), "rank").repartition(4, "tuple")
+    wide = b.freeze(ranked.join(ranked.groupBy("rank").count(), "rank").repartition(4, "tuple"))
     return [b.emit(wide.orderBy("anchor"), edge="e"), b.emit(wide.distinct(), edge="f")]
 
 
 def at_random(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
     dice = F.udf(lambda _: random.random(), "double").asNondeterministic()
     some = b.df.where(F.rand() < 0.5).where(dice("n") < 0.8)
-    return [b.emit(some, edge="e"), b.emit(b.df.where(dice("n") < 0.5), edge="f")]
+    return [b.emit(some, edge="e"), b.emit(b.freeze(b.df.where(dice("n") < 0.5)), edge="f")]
 
 
 def overwritten(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:

@@ -126,7 +126,7 @@ def test_unanchored_messages_need_a_flag(spark: SparkSession, by_driver: Acker) 
     world = World(by_driver.client)
     inputs = firsts(world.track(1))
     with by_driver.batch(frame(spark, inputs), 0) as b:
-        more = spark.createDataFrame([(None, None, 7), (None, None, 7)], SCHEMA)
+        more = b.freeze(spark.createDataFrame([(None, None, 7), (None, None, 7)], SCHEMA))
         out = b.emit(b.df.union(more), edge="e", unanchored=True)
         groups = b.df.union(more).groupBy("n").agg(collect_anchors().alias("anchors"))
         many = b.emit(groups, edge="f", anchors="anchors", unanchored=True)
@@ -201,8 +201,8 @@ def test_ack_with_children_in_the_row(spark: SparkSession, by_driver: Acker) -> 
         }
     )
     with by_driver.batch(rows, 0) as b:
-        b.ack(rows.where("n = 0"), children="one")
-        b.ack(rows.where("n > 0"), children="more")
+        b.ack(b.df.where("n = 0"), children="one")
+        b.ack(b.df.where("n > 0"), children="more")
     world.processed |= set(inputs)
     for row in rows.collect():
         if row.n == 0:

@@ -132,8 +132,8 @@ def process(b: Any) -> DataFrame:
 
 def last(spark: SparkSession, case: Case) -> dict[str, Any]:
     rows = case.queue("children").read(spark, CHILDREN)
-    done = rows.where("i % 10 <> 6 or k = 0")
     with case.acker(spark).batch(rows, 0, query_id="last", unmentioned="leave") as b:
+        done = b.df.where("i % 10 <> 6 or k = 0")
         b.write(done, case.queue("done"))
         b.ack(done)
     return asdict(b.report) if b.report else {}

@@ -29,7 +29,7 @@ from acker_redis.spark.given import Given
 from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.splitting import Empty, check_empty, parts
-from acker_redis.spark.streams.queue import Queue, rows_written
+from acker_redis.spark.streams.queue import Queue, prepare, rows_written
 from acker_redis.spark.tracking import Tracking, check_key
 
 log = logging.getLogger(__name__)
@@ -189,6 +189,9 @@ class MicroBatch:
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         columns = check_key(key, source_id, self._application.ledger)
+        prepare(
+            queue, self._given.rows, self._application.names.anchor, self._application.names.tuple
+        )
         tracking = Tracking(self._given, source, names, attempt, columns, queue, bad_rows)
         with self._given.described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
@@ -258,6 +261,7 @@ class MicroBatch:
         elif freeze:
             out = self.freeze(out)
         messages = self._given.returned(out, self._terms.emit(out, unanchored))
+        prepare(queue, messages)
         if covered:
             covered.mentioned = True
         return messages

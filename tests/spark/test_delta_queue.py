@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.spark import BoltWriter, DeltaQueue, TrackWriter
@@ -29,19 +30,25 @@ class FakeDelta:
         self.versions: dict[str, int] = {}
         self.writes: list[dict[str, Any]] = []
         self.reads: list[dict[str, Any]] = []
+        self.errors: list[Exception] = []
+        self.tokens: list[str] = []
 
     def write(self, df: DataFrame, options: dict[str, Any]) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        token = options.pop("userMetadata", "")
         self.writes.append(options)
         if app := options.get("txnAppId"):
-            if self.versions.get(app, -1) >= options["txnVersion"]:
+            if self.versions.get(app, -1) >= int(options["txnVersion"]):
                 return
-            self.versions[app] = options["txnVersion"]
+            self.versions[app] = int(options["txnVersion"])
         if where := options.get("replaceWhere"):
             assert options["mode"] == "overwrite"
             assert df.where(f"NOT ({where})").isEmpty(), "Delta refuses such rows"
             self.rows = self.read(df.sparkSession).where(f"NOT ({where})").collect()
         self.schema = df.schema
         self.rows += df.collect()
+        self.tokens.append(token)
 
     def read(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(self.rows, self.schema or MARKS)
@@ -101,6 +108,14 @@ def delta(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> FakeDelta:
             return Options(fake, owner, real(owner))
 
         monkeypatch.setattr(kind, name, property(made))
+    sql = type(spark).sql
+
+    def history(owner: Any, statement: str, *args: Any, **kwargs: Any) -> DataFrame:
+        if not statement.startswith(f"DESCRIBE HISTORY delta.`{PATH}`"):
+            return sql(owner, statement, *args, **kwargs)
+        return owner.createDataFrame([(each,) for each in fake.tokens], "userMetadata STRING")
+
+    monkeypatch.setattr(type(spark), "sql", history)
     return fake
 
 
@@ -121,7 +136,7 @@ def test_write_passes_the_query_and_the_batch_to_delta(
     for _ in range(2):
         queue.write(records(spark), "app@q", 4)
     common = {"format": "delta", "path": PATH, "mode": "append", "txnAppId": "app@q"}
-    assert delta.writes == [common | {"txnVersion": version} for version in (3, 4, 4)]
+    assert delta.writes == [common | {"txnVersion": version} for version in ("3", "4", "4")]
     assert names(queue.read(spark)) == ["a", "b"]
 
 
@@ -163,7 +178,8 @@ def test_replace_overwrites_the_rows_of_the_batch_alone(
     queue.replace(records(spark, "b", "c"), "app@q", 4)
     queue.replace(records(spark, "d"), "app@q", 4)
     queue.replace(records(spark, "e"), "other@q", 4)
-    assert delta.writes[1] == {
+    assert [each["mode"] for each in delta.writes] == ["append", "append", "overwrite", "append"]
+    assert delta.writes[2] == {
         "format": "delta",
         "path": PATH,
         "mode": "overwrite",
@@ -175,6 +191,52 @@ def test_replace_overwrites_the_rows_of_the_batch_alone(
     assert names(queue.read(spark)) == ["a", "d", "e"]
 
 
+@pytest.mark.parametrize("batch_id", [4, 5], ids=["overwrite", "append"])
+def test_conflict_is_retried_and_other_errors_are_not(
+    spark: SparkSession, delta: FakeDelta, batch_id: int
+) -> None:
+    queue = DeltaQueue(PATH)
+    queue.write(records(spark, "a"), "app@q", 4)
+    conflict = Exception("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND]")
+    delta.errors = [conflict] * 9
+    queue.replace(records(spark, "b"), "app@q", batch_id)
+    found = names(queue.read(spark))
+    assert found == (["b"] if batch_id == 4 else ["a", "b"])
+    for errors, left in (([conflict] * 11, 1), ([OSError("full"), OSError("full")], 1)):
+        delta.errors = list(errors)
+        with pytest.raises(type(errors[0])):
+            queue.replace(records(spark, "c"), "app@q", batch_id)
+        assert len(delta.errors) == left
+    delta.errors = []
+    assert names(queue.read(spark)) == found
+
+
+def test_table_without_a_column_is_noticed_before_anything_is_tracked(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, delta: FakeDelta
+) -> None:
+    acker, queue = make_spark_acker(), DeltaQueue(PATH)
+    queue.create(spark, "source_id STRING, anchor BIGINT, tuple BIGINT")
+    writer = TrackWriter(acker, "t", {"e": queue}, query_id="source")
+    bolt = BoltWriter(acker, lambda df, _: df.withColumn("n", F.lit(1)), {"f": queue})
+    writer(records(spark, "one"), 0)
+    for late in (
+        lambda: writer(records(spark, "two").withColumn("n", F.lit(1)), 1),
+        lambda: bolt(queue.read(spark), 0),
+    ):
+        delta.errors = [AnalysisException("DELTA_METADATA_MISMATCH")]
+        with pytest.raises(ConfigError, match="n:int.*merge_schema=True.*METADATA_MISMATCH"):
+            late()
+    counters = acker.client.status().counters
+    assert (counters["tracked"], counters["acked"]) == (1, 0)
+    DeltaQueue(PATH, merge_schema=True).create(spark, "n INT")
+    assert delta.writes[-1] == {
+        "format": "delta",
+        "path": PATH,
+        "mode": "append",
+        "mergeSchema": "true",
+    }
+
+
 def test_readers_see_the_rows_as_they_were_written(spark: SparkSession, delta: FakeDelta) -> None:
     queue = DeltaQueue(PATH)
     queue.replace(records(spark, "a"), "app@q", 0)
@@ -183,7 +245,8 @@ def test_readers_see_the_rows_as_they_were_written(spark: SparkSession, delta: F
     assert queue.read_stream(spark).columns == ["source_id"]
     assert queue.read_stream(spark, maxFilesPerTrigger="2").columns == ["source_id"]
     expected = {"format": "delta", "skipChangeCommits": "true", "path": PATH}
-    assert delta.reads == [expected, expected | {"maxFilesPerTrigger": "2"}]
+    streams = [each for each in delta.reads if "skipChangeCommits" in each]
+    assert streams == [expected, expected | {"maxFilesPerTrigger": "2"}]
 
 
 def test_queues_are_equal_by_path_and_names_are_checked(
@@ -218,7 +281,8 @@ def test_writers_hand_each_message_on_once(
     for _ in range(2):
         writer(batch, 0)
     assert names(queue.read(spark)) == ["one", "two"]
-    assert [each["mode"] for each in delta.writes] == ["append"]
+    # Without a version: the check of columns, which writes no row.
+    assert [each.get("txnVersion") for each in delta.writes] == ["0", None]
     last = BoltWriter(acker, lambda df, _: df, query_id="last")
     last(queue.read(spark), 0)
     assert acker.client.status().counters["acked"] == 2

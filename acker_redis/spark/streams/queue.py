@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import ConfigError
@@ -24,6 +25,9 @@ class Queue(Protocol):
     A batch has the name of its query (``APP@QUERY``) and its number. A batch may arrive more than
     once, because Spark runs a batch again if the query dies before its commit. The acker decides
     which run counts, and calls ``write`` or ``replace`` accordingly.
+
+    A queue may also have ``prepare(df)``, which raises if it does not take rows with the columns of
+    ``df``: ``track`` and ``emit`` call it with their ``queue``, before anything is applied.
     """
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> object:
@@ -71,6 +75,13 @@ def check_queues(queues: Mapping[str, Queue]) -> None:
                 f"{one!r} and {other!r} share one queue, which accepts a batch once: the rows of "
                 "the second would be lost; give each its own queue"
             )
+
+
+def prepare(queue: Queue | None, df: DataFrame, *ids: str) -> None:
+    """Raise an error of the queue if it does not take rows with these columns, and those of ids."""
+    check = getattr(queue, "prepare", None)
+    if check is not None:
+        check(df.withColumns(dict.fromkeys(ids, F.lit(0).cast("bigint"))) if ids else df)
 
 
 class FileQueue:

@@ -39,13 +39,66 @@ def test_calls_do_what_a_queue_promises(stage: Stage, tmp_path: Path) -> None:
     one = [(1, "app@q", 0), (2, "app@q", 0)]
     two = [(5, "app@q", 1), (6, "app@q", 1)]
     found = stage.run(steps.calls, tmp_path / "table")
-    assert found == [one, one, [*one, (4, "app@q", 1)], *3 * [[*one, *two]], one]
+    assert found[:-3] == [one, one, [*one, (4, "app@q", 1)], *3 * [[*one, *two]], one]
+    # Delta remembers appends of both batches, and skips those of the new rows.
+    assert found[-3:] == 2 * [[*one, (8, "app@q", 1)]] + [[*one, (8, "app@q", 1), (9, "app@q", 3)]]
 
 
 def test_stream_reads_appended_rows_once(stage: Stage, tmp_path: Path) -> None:
-    """And no rows that replace others."""
+    """It may start before the first batch, and reads no rows that replace others."""
     found = stage.run(steps.stream, tmp_path / "table", tmp_path / "checkpoint")
-    assert found == [[1, 2], [], [4]]
+    assert found == [[], [1, 2], [], [4]]
+
+
+def test_batches_are_replaced_beside_a_second_query_and_optimize(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """An overwrite for each batch failed by ConcurrentAppendException, 8 of 16 of two queries."""
+    errors, found = stage.run(steps.together, tmp_path / "table")
+    assert not errors
+    assert found == [
+        (number + batch_id, query, batch_id)
+        for query, number in (("app@a", 2), ("app@b", 12))
+        for batch_id in range(2)
+    ]
+
+
+def test_batch_of_a_second_driver_is_not_taken_for_ones_own(stage: Stage, tmp_path: Path) -> None:
+    """The acks of this driver are of other rows than those that the table has."""
+    found = stage.run(steps.overtaken, tmp_path / "table")
+    assert found["replace"].startswith("LaneError: a second driver has written batch 1 of query")
+    assert found["table"] == [(2, "app@q", 1), (2, "app@q", 2)]
+
+
+def test_rows_with_other_columns_are_an_error_that_names_the_option(
+    stage: Stage, tmp_path: Path
+) -> None:
+    found = stage.run(steps.columns, tmp_path / "table")
+    assert "create(spark, schema) creates it" in found["no table"]
+    for call in ("prepare", "write", "replace", "type"):
+        assert found[call].startswith("ConfigError: the Delta table"), call
+        assert "merge_schema=True" in found[call]
+    assert found["version"] == 1, "prepare() has written"
+    assert found["table"] == [(1, None), (2, 5), (3, None)]
+
+
+def test_stream_beside_maintenance(stage: Stage, tmp_path: Path) -> None:
+    """The rules of docs/reference/spark.md, on maintenance of a table."""
+    found = stage.run(steps.maintained, tmp_path / "table", tmp_path / "checkpoint")
+    error = found.pop("vacuum unread")
+    assert isinstance(error, str), "it has read rows of deleted files"
+    assert found == {
+        "first": [0, 1, 2],
+        "optimize": [],
+        "update": [],
+        "delete": [],
+        "merge": [20],
+        "merge that updates, too": [],
+        "restore": [],
+        "restore back": [2],
+        "deleted unread": [3],
+        "new checkpoint": [0, 1, 2, 4],
+    }
 
 
 @pytest.mark.parametrize(
@@ -64,6 +117,7 @@ def test_skipped_append_is_an_error_that_says_what_to_do(
     assert "DataLossError" in found["error"]
     assert "no row of batch 1 of query app@q" in found["error"]
     assert found["table"] == left
+    assert found["replaced"] == [*left, (3, "app@q", 1)]
     assert found["again"] == [*left, (2, "app@q", 1)]
 
 

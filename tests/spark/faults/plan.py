@@ -40,6 +40,11 @@ class Fault:
         return self.path.with_suffix(".happened").exists()
 
     @property
+    def pid(self) -> int:
+        """The process in which the fault has happened."""
+        return int(self.path.with_suffix(".happened").read_text())
+
+    @property
     def calls(self) -> int:
         """Number of counted calls."""
         return len(list(self.path.parent.glob(f"{self.path.stem}.call-*")))
@@ -151,7 +156,9 @@ def _owner() -> str:
 
 
 def _happen(path: Path, fault: dict[str, Any]) -> None:
-    path.with_suffix(".happened").touch()
+    aside = path.with_suffix(".happening")
+    aside.write_text(str(os.getpid()))
+    aside.rename(path.with_suffix(".happened"))
     what = fault["what"]
     if what == "throw":
         raise RuntimeError("the fault that was planned")

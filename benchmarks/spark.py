@@ -203,7 +203,7 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
             bench.batch(),
             source=SOURCE,
         )
-        apply(job, [Terms(Kind.TRACK, rows)], "driver")
+        apply(job, [Terms(Kind.TRACK, lambda: rows)], "driver")
 
     def plain() -> None:
         folded = bench.read(name).groupBy("anchor").agg(F.bit_xor("tuple").alias("delta"))

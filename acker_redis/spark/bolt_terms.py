@@ -8,7 +8,7 @@ needs no mentions, and none are collected.
 
 import logging
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -159,7 +159,7 @@ class BoltTerms:
             anchor = F.col(self._names.anchor).alias("anchor")
             pairs = rows.select(anchor, F.explode(_CHILDREN).alias("delta"))
             pairs = pairs.where("anchor IS NOT NULL") if unanchored else pairs
-            self._terms.append(Terms(Kind.CHILD, pairs))
+            self._terms.append(Terms(Kind.CHILD, lambda: pairs))
         if everything:
             self._all_acked = True
             self._inputs = rows if children is not None else self._inputs
@@ -173,11 +173,12 @@ class BoltTerms:
         """Fail the trees of these rows."""
         words = F.lit(why) if isinstance(why, str) else why
         pairs = self._pairs(df.withColumn(_WHY, words.cast("string")), False, text=_WHY)
-        self._terms.append(Terms(Kind.FAIL, pairs.select("anchor", "text")))
+        self._terms.append(Terms(Kind.FAIL, lambda: pairs.select("anchor", "text")))
 
     def touch(self, df: DataFrame) -> None:
         """Reset the timeout of the trees of these rows."""
-        self._terms.append(Terms(Kind.TOUCH, self._pairs(df, False).select("anchor")))
+        pairs = self._pairs(df, False)
+        self._terms.append(Terms(Kind.TOUCH, lambda: pairs.select("anchor")))
 
     def finish(self) -> tuple[Job, list[Terms]]:
         """Return the settings of the batch, and all its terms, when the job has ended."""
@@ -215,7 +216,8 @@ class BoltTerms:
         compared = parts > len(mine) or not (self._all_acked or self._all.mentioned)
         for each in mine:
             if compared:
-                self._terms.append(Terms(Kind.MENTION, each.terms.df.select("anchor", "delta")))
+                mentions = partial(each.terms.df.select, "anchor", "delta")
+                self._terms.append(Terms(Kind.MENTION, mentions))
             else:
                 self._terms.remove(each.terms)
 
@@ -293,16 +295,19 @@ class BoltTerms:
             self._given.batch_id,
         )
         same = F.col("anchor") == F.col(_TWICE)
-        others = [Terms(each.kind, each.df.join(twice, same, "left_anti")) for each in terms]
+        others = [
+            Terms(each.kind, partial(each.df.join, twice, same, "left_anti")) for each in terms
+        ]
         why = F.lit("a message was delivered twice in one batch").alias("text")
-        return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
+        failed = partial(twice.select, F.col(_TWICE).alias("anchor"), why)
+        return [*others, Terms(Kind.FAIL, failed)]
 
     def _add(self, kind: Kind, rows: DataFrame, unanchored: bool, **more: str) -> None:
         self._terms.append(self._term(kind, rows, unanchored, **more))
 
     def _term(self, kind: Kind, rows: DataFrame, unanchored: bool, **more: str) -> Terms:
-        pairs = self._pairs(rows, unanchored, **more)
-        if self._names.anchors in rows.columns:
+        pairs = partial(self._pairs, rows, unanchored, **more)
+        if need_ids(rows, self._names):
             return Terms(kind, pairs)
         names = {"anchor": self._names.anchor, "delta": self._names.tuple, **more}
         return Terms(kind, pairs, self._given.id_columns(rows, names, unanchored))

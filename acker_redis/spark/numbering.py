@@ -29,6 +29,7 @@ from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
 _WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"
+_WINDOW_OF = f"({NUMBER} div {SLOTS})"
 HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _BASE, _FIRST)
 LEAST = 16
 """Minimum number of records in a block."""
@@ -94,28 +95,34 @@ def number(
     than MAX_SPREAD slots for each of them, gives loose trees. Raises InvalidBatchError for an
     invalid number, attempt or source id.
     """
-    trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
     found = None
     if known or large:
         found = _without_gaps([known] if known else _grouped(trees, PREFIX, ATTEMPT))
-    found = _grouped(trees, PREFIX, ATTEMPT, _WINDOW) if found is None else found
+    if found is None:
+        found = _grouped(_with_windows(trees), PREFIX, ATTEMPT, _WINDOW)
     blocks = tuple(_blocks(found, partial(ids.maker.block, source, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
         raise InvalidBatchError(
             "two blocks of the batch have the same number by chance: change the prefix of the "
             "source ids"
         )
-    trees = trees.withColumn(SOURCE, F.expr(f"concat({PREFIX}, '/', cast({NUMBER} AS STRING))"))
+    loose = len(blocks) < len(found)
+    if loose or not blocks:
+        source_id = F.expr(f"concat({PREFIX}, '/', cast({NUMBER} AS STRING))")
+        trees = trees.withColumn(SOURCE, source_id)
     if not blocks:
         apart = ids.add_anchor(trees, name, SOURCE, ATTEMPT, source)
         return Numbered(apart, blocks, loose=True)
-    loose = len(blocks) < len(found)
     placed, first, base = _placed(trees, blocks, loose)
     anchor = f"{first} | ({NUMBER} - {base})"
     if not loose:
         return Numbered(placed.withColumn(name, F.expr(anchor)), blocks, loose)
     anchor = f"CASE WHEN {first} > 0 THEN {anchor} ELSE {{}} END"
     return Numbered(ids.add_anchor(placed, name, SOURCE, ATTEMPT, source, anchor), blocks, loose)
+
+
+def _with_windows(trees: DataFrame) -> DataFrame:
+    return trees.withColumn(_WINDOW, F.expr(_WINDOW_OF))
 
 
 def _grouped(trees: DataFrame, *keys: str) -> Sequence[tuple[Any, ...]]:
@@ -186,25 +193,25 @@ def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[Dat
         # One numbering: the window is an index of an array, and a lookup costs less than a join.
         known = {block.window: block for block in blocks}
         some = [known.get(window) for window in range(begin, end + 1)]
-        place = f"{_WINDOW} - {begin} + 1"
+        place = f"{_WINDOW_OF} - {begin} + 1"
         if loose:
             mine = (
                 f"{PREFIX} = {id_texts.text(blocks[0].prefix)} AND {ATTEMPT} = {blocks[0].attempt}"
             )
-            inside = f"{mine} AND {_WINDOW} BETWEEN {begin} AND {end}"
+            inside = f"{mine} AND {_WINDOW_OF} BETWEEN {begin} AND {end}"
             place = f"CASE WHEN {inside} THEN {place} ELSE 1 END"
         place = f"cast({place} AS INT)"
         first = f"element_at({_constants(b.first if b else 0 for b in some)}, {place})"
         least = min(block.base for block in blocks)
         if all(b and b.base == max(least, b.window * SLOTS) for b in some):
-            base = f"greatest({_WINDOW} * {SLOTS}, {least})"
+            base = f"greatest({_WINDOW_OF} * {SLOTS}, {least})"
         else:
             base = f"element_at({_constants(b.base if b else 0 for b in some)}, {place})"
         return trees, f"CASE WHEN {inside} THEN {first} ELSE 0 END" if loose else first, base
     rows = [(b.prefix, b.attempt, b.window, b.base, b.first) for b in blocks]
     schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_FIRST} BIGINT"
     where = F.broadcast(trees.sparkSession.createDataFrame(rows, schema))
-    joined = trees.join(where, [PREFIX, ATTEMPT, _WINDOW], "left")
+    joined = _with_windows(trees).join(where, [PREFIX, ATTEMPT, _WINDOW], "left")
     return joined, f"coalesce({_FIRST}, 0)", _BASE
 
 

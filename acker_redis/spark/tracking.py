@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -120,33 +121,31 @@ class Tracking:
         blocks of that evaluation gets no anchor of theirs, so the fold refuses the batch.
         """
         names, trees = self._names, found.trees
-        trees = trees.withColumn(names.edge, F.lit(self._edges[0]))
-        trees = trees.withColumnRenamed(self._ids[0], names.tuple)
-        trees = trees.drop(*(name for name in HIDDEN if name != SOURCE), _SAVED, _TWICE)
-        if not found.loose:
-            trees = trees.drop(SOURCE)
-        elif found.blocks:
+        drop = {*HIDDEN, _SAVED, _TWICE, self._ids[0]}
+        if found.loose:
+            drop.remove(SOURCE)
+        if found.loose and found.blocks:
             loose = F.when(~in_blocks(names.anchor), F.col(SOURCE))
             trees = trees.withColumn(SOURCE, loose)
+        tuple_id = F.col(self._ids[0]).alias(names.tuple)
+        trees = trees.select("*", tuple_id, F.lit(self._edges[0]).alias(names.edge)).drop(*drop)
         self._ids = [names.tuple]
         return Numbered(self._batch.stage(trees, queue), found.blocks, found.loose)
 
     def _counted(
         self, df: DataFrame, ids: Counted, least: int = LEAST, freeze: bool = False
     ) -> Numbered:
-        kind = df.select(ids.number.alias("n")).schema["n"].dataType
+        columns = {PREFIX: ids.prefix, NUMBER: ids.number, ATTEMPT: self._tried()}
+        trees = df.withColumns(columns)
+        kind = trees.schema[NUMBER].dataType
         if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
             raise InvalidBatchError(
                 f"a record's number must be a whole number, not {kind.simpleString()}; give other "
                 "source ids as a STRING column"
             )
-        columns = {
-            PREFIX: ids.prefix,
-            NUMBER: ids.number if isinstance(kind, LongType) else ids.number.cast("bigint"),
-            ATTEMPT: self._tried(),
-        }
+        if not isinstance(kind, LongType):
+            trees = trees.withColumn(NUMBER, F.col(NUMBER).cast("bigint"))
         batch = self._batch
-        trees = df.withColumns(columns)
         if self._queue is None or freeze:
             trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
@@ -194,14 +193,14 @@ class Tracking:
         row = [f"`{name}` AS anchor", " ^ ".join(f"`{each}`" for each in self._ids) + " AS delta"]
         mixed = bool(found.blocks) and found.loose
         if found.blocks:
-            mine = trees.where(in_blocks(name)) if mixed else trees
             files = self._columns(trees, True if mixed else None)
-            terms.append(Terms(Kind.TRACK, mine.selectExpr(*row), files))
+            mine = trees.where(in_blocks(name)) if mixed else trees
+            terms.append(Terms(Kind.TRACK, partial(mine.selectExpr, *row), files))
         if found.loose:
             mine = trees.where(~in_blocks(name)) if mixed else trees
-            loose = mine.selectExpr(*row, f"`{self._text}` AS text")
+            loose = partial(mine.selectExpr, *row, f"`{self._text}` AS text")
             if self._key:
-                terms.append(Terms(Kind.TRACK, _merged(loose)))
+                terms.append(Terms(Kind.TRACK, partial(_merged, loose())))
             else:
                 files = self._columns(trees, False if mixed else None, text=self._text)
                 terms.append(Terms(Kind.TRACK, loose, files))

@@ -21,7 +21,7 @@ gives the digest. Only the second sends, so a batch that one shard refuses chang
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -53,7 +53,7 @@ _TERM = {"anchor": "BIGINT", "delta": "BIGINT", "text": "STRING", "parent": "BIG
 
 @dataclass(frozen=True)
 class Terms:
-    """A DataFrame of terms of one kind, with the columns that the kind needs.
+    """The terms of one kind, a DataFrame with the columns that the kind needs.
 
     Columns: ``anchor`` BIGINT; ``delta`` BIGINT for all kinds with a delta; ``text`` STRING for
     FAIL, and for TRACK of loose trees. A CHILD or a PART may have ``parent`` BIGINT, the id of its
@@ -61,9 +61,15 @@ class Terms:
     """
 
     kind: Kind
-    df: DataFrame
+    plan: Callable[[], DataFrame]
+    """It makes the DataFrame. That takes some milliseconds, and who reads ``files`` needs none."""
     files: IdColumns | None = None
     """The same rows in committed files that the driver can read by itself."""
+
+    @cached_property
+    def df(self) -> DataFrame:
+        """The rows."""
+        return self.plan()
 
     def without_parent(self) -> "Terms":
         """Return the terms without the mentions that they stand for."""
@@ -71,7 +77,7 @@ class Terms:
         if files is not None:
             names = {name: column for name, column in files.names.items() if name != "parent"}
             files = replace(files, names=names)
-        return Terms(self.kind, self.df.drop("parent"), files)
+        return Terms(self.kind, lambda: self.df.drop("parent"), files)
 
 
 @dataclass(frozen=True)

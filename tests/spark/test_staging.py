@@ -189,7 +189,7 @@ def test_messages_are_written_once_and_renamed(
 
     run(queue.read_stream(spark, SCHEMA), tmp_path / "checkpoint", job)
     assert len(written) == (2 if changed else 1)
-    assert all(Path(each).name.startswith("_writing-") for each in written)
+    assert all(Path(each).parent.name.startswith("_writing-") for each in written)
     assert not list(after.path.glob("_writing-*")) or changed
     acker.ack(after.read(spark, SCHEMA), 0, query_id="last")
     assert [v[:2] for v in outcomes(acker.client)] == [("ack", "completed")] * 20

@@ -62,7 +62,7 @@ class Terms:
 
     kind: Kind
     plan: Callable[[], DataFrame]
-    """It makes the DataFrame. That takes some milliseconds, and who reads ``files`` needs none."""
+    """It makes the DataFrame. That takes some milliseconds, and readers of ``files`` need none."""
     files: IdColumns | None = None
     """The same rows in committed files that the driver can read by itself."""
 

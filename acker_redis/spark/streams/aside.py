@@ -40,9 +40,11 @@ class Aside:
         # folder: a batch that another driver has partially written must not get the final name.
         name = f"{done.name.removeprefix('batch-')}-{uuid.uuid4().hex}-{_machine()}"
         self._folder = done.parent / f"_writing-{name}"
+        # Spark warns of a path that it reads by name and that begins with an underscore.
+        self._rows = self._folder / "rows"
         self._lock = _shared(done.parent)
         try:
-            self.staged: Staged = written(df, str(self._folder))
+            self.staged: Staged = written(df, str(self._rows))
             """The rows. After :meth:`publish`, the files have another place."""
         except BaseException:
             self.delete()
@@ -59,7 +61,7 @@ class Aside:
         """
         if not replace:
             try:
-                self._folder.rename(self._done)
+                self._rows.rename(self._done)
             except OSError:
                 if not holds(self._done):
                     raise
@@ -69,12 +71,12 @@ class Aside:
         old = self._folder.with_name(f"_replaced-{self._folder.name}")
         with contextlib.suppress(FileNotFoundError):
             self._done.rename(old)
-        self._folder.rename(self._done)
+        self._rows.rename(self._done)
         shutil.rmtree(old, ignore_errors=True)
         return True
 
     def delete(self) -> None:
-        """Delete the folder unless it was published; release the lock."""
+        """Delete the folder, with its rows unless they were published; release the lock."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.close()
 

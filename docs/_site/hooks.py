@@ -24,7 +24,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = (
     "*.md",
-    "benchmarks/README.md",
+    "benchmarks/*.md",
     "clients/*.md",
     "clients/*/README.md",
     "deploy/README.md",

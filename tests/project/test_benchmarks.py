@@ -18,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
     ("name", "arguments", "says"),
     [
         ("apply", ("--rows", "50", "--rounds", "1"), "track+ack"),
-        ("parts", ("--rows", "50", "--rounds", "2"), "in all"),
-        ("columns", ("--rows", "20000", "--blocks", "2", "--rounds", "1"), "ColumnBatch"),
         ("blocks", ("--quick", "--rounds", "1"), "break-even"),
         ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
         ("process_batch", ("--messages", "2000", "--batch", "500", "--rounds", "1"), "per core"),
@@ -29,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[2]
         ("otel", ("--records", "500", "--rounds", "1"), "of off"),
         ("rabbitmq", ("--messages", "500", "--rounds", "1"), "of untracked"),
         ("streams", ("--entries", "500", "--rounds", "1"), "of untracked"),
-        ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 sources"),
         ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
         (
@@ -39,12 +36,6 @@ ROOT = Path(__file__).resolve().parents[2]
         ),
         ("peers/run", ("--small", "--installed", "--wait", "5"), "name after"),
         ("scale", ("--quick",), "size, several"),
-        ("overview", ("--rounds", "1", "--most", "44"), "of a core"),
-        ("events", ("--listeners", "10", "--seconds", "0.3"), "\n10  "),
-        pytest.param(
-            *("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
-            marks=pytest.mark.nightly,
-        ),
         pytest.param(
             *("spark_jobs", ("--rows", "20000", "--pairs", "1"), "1,000 rows, plain"),
             marks=pytest.mark.nightly,

@@ -228,9 +228,12 @@ class Tracking:
 
     def _columns(self, trees: DataFrame, in_blocks: bool | None, **more: str) -> IdColumns | None:
         """Return the columns of the terms in staged files; None if there are none."""
-        names = {"anchor": self._names.anchor, "delta": self._ids[0], **more}
-        files = self._batch.id_columns(trees, names) if len(self._ids) == 1 else None
-        return None if files is None else replace(files, in_blocks=in_blocks)
+        first, *others = self._ids
+        names = {"anchor": self._names.anchor, "delta": first, **more}
+        files = self._batch.id_columns(trees, names)
+        if files is None:
+            return None
+        return replace(files, in_blocks=in_blocks, others=tuple(others))
 
     def _wait(self, slots: list[int]) -> None:
         # If the batch was tracked before, its own trees may fill the table.

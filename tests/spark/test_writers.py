@@ -574,7 +574,7 @@ class Rows:
     mode = option
 
     def parquet(self, path):
-        Path(path).mkdir()
+        Path(path).mkdir(parents=True)
         (Path(path) / "half").touch()
         print("writing", flush=True)
         time.sleep(600)
@@ -598,7 +598,7 @@ def test_next_write_removes_leftovers_of_killed_writes_only(
             assert not list(queue.path.glob("_writing-q-*")), "the other process removed it"
             queue.write(records(spark, "a"), "q", 0)
             queue.replace(records(spark, "b"), "q", 0)
-            assert (left / "half").exists()
+            assert (left / "rows" / "half").exists()
         finally:
             running.kill()
     queue.replace(records(spark, "c"), "q", 0)

@@ -28,6 +28,8 @@ class IdColumns:
     """Whether rows without ids are left out; else they are an error of the batch."""
     in_blocks: bool | None = None
     """True: only trees in blocks, False: only loose trees, None: all."""
+    others: tuple[str, ...] = ()
+    """Columns of further ids, with which the delta is XORed."""
 
     @property
     def rows(self) -> int:
@@ -45,18 +47,24 @@ class IdColumns:
                 held = {name.lower(): name for name in reversed(source.schema_arrow.names)}
                 held |= {name: name for name in source.schema_arrow.names}
                 used = {n: held.get(c, held.get(c.lower())) for n, c in self.names.items()}
-                columns = [column for column in used.values() if column]
+                columns = [column for column in (*used.values(), *self.others) if column]
                 for batch in source.iter_batches(_ROWS, columns=list(dict.fromkeys(columns))):
-                    yield self._table(batch, used)
+                    table = self._table(batch, used)
+                    for other in self.others:
+                        delta = pc.bit_wise_xor(table["delta"], batch.column(other))
+                        table = table.set_column(table.column_names.index("delta"), "delta", delta)
+                    yield self._selected(table)
 
     def _table(self, batch: pa.RecordBatch, used: Mapping[str, str | None]) -> pa.Table:
-        found = pa.table(
+        return pa.table(
             {
                 # A file of an older job may lack a column, which Spark reads as nulls, too.
                 name: batch.column(column) if column else pa.nulls(len(batch), pa.int64())
                 for name, column in used.items()
             }
         )
+
+    def _selected(self, found: pa.Table) -> pa.Table:
         if self.unanchored:
             both = pc.and_(pc.is_null(found["anchor"]), pc.is_null(found["delta"]))
             found = found.filter(pc.invert(both))

@@ -18,7 +18,7 @@ from acker_redis.protocol.record import HEADER_SLOTS
 from acker_redis.protocol.slots import unpack_slots
 from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
-from acker_redis.sync.outcomes import BlockOutcome
+from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from proof.reference.acker import Reference
 from proof.reference.acker import TreeRow as ReferenceRow
 from proof.reference.blocks import BlockReference, BlockRow
@@ -226,6 +226,14 @@ def verdicts(target: Target, task: str = "t") -> list[tuple[str, str, int, str, 
     """Take and return all waiting verdicts: verdict, reason, anchor, source id, why."""
     found = outcomes(target, task)
     return [(o.verdict, o.reason, o.anchor, o.source_id, o.why) for o in found]
+
+
+def ageless(outcome: Outcome | BlockOutcome) -> str:
+    """Return a verdict without its ages, which depend on the speed of a server; sortable."""
+    if isinstance(outcome, BlockOutcome):
+        # Redis orders failures by slot, the reference by arrival.
+        outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
+    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 def fences(target: Target) -> int:

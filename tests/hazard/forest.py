@@ -14,8 +14,6 @@ from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.protocol.rows import Row, ack_row, fail_row, track_row
 
-REASONS = {"completed", "failed", "expired"}
-"""Reasons of the verdicts here: no tree meets a limit or is tracked twice."""
 LARGEST = 12
 """Maximum number of messages of a tree."""
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,7 +15,7 @@ from proof.reference.acker import TreeRow
 from proof.reference.blocks import BlockReference, BlockRow
 from proof.simulate.redis_shard import RedisShard
 from tests.properties.topology import TRACK
-from tests.support import total
+from tests.support import ageless, total
 
 TASK = "t"
 
@@ -98,7 +98,7 @@ class InStep:
             while entries := waiting.read(1000):
                 found += [o for e in entries for o in ([e.block] if e.block else e.outcomes)]
                 waiting.take(entries)
-            assert sorted(map(_ageless, found)) == sorted(map(_ageless, mine))
+            assert sorted(map(ageless, found)) == sorted(map(ageless, mine))
         return mine
 
     def check(self) -> None:
@@ -128,13 +128,3 @@ def _apply(shard: BlockReference | RedisShard, part: Part) -> ShardApplied:
         return shard.apply_blocks(part.blocks, part.fence)
     tracks = any(row.flags & TRACK for row in part.loose)
     return shard.apply(part.loose, TASK if tracks else "", part.fence)
-
-
-def _ageless(outcome: Outcome | BlockOutcome) -> str:
-    if isinstance(outcome, BlockOutcome):
-        # Redis orders failures by slot, the reference by arrival.
-        outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
-    return repr(replace(outcome, age_ms=0, idle_ms=0))
-
-
-__all__ = ["TASK", "InStep", "Part"]

@@ -2,7 +2,6 @@
 
 import struct
 import uuid
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,12 +22,12 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.slots import pack_slots
 from acker_redis.sync.client import Acker
-from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from proof.reference.acker import TreeRow
 from proof.reference.blocks import Block, BlockKey, BlockReference, BlockRow
 from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
+from tests.support import ageless
 from tests.tiers import examples
 
 BLOCKS = st.integers(1, 4)
@@ -176,10 +175,10 @@ class Machine(RuleBasedStateMachine):
     def take(self) -> None:
         outcomes = self.redis.acker.outcomes("t")
         entries = outcomes.read(1000)
-        blocks = [_ageless(entry.block) for entry in entries if entry.block]
-        loose = [_ageless(o) for entry in entries for o in entry.outcomes]
-        assert sorted(blocks) == sorted(map(_ageless, self.model.take_blocks("t")))
-        assert sorted(loose) == sorted(map(_ageless, self.model.take("t")))
+        blocks = [ageless(entry.block) for entry in entries if entry.block]
+        loose = [ageless(o) for entry in entries for o in entry.outcomes]
+        assert sorted(blocks) == sorted(map(ageless, self.model.take_blocks("t")))
+        assert sorted(loose) == sorted(map(ageless, self.model.take("t")))
         assert outcomes.take(entries) == len(loose) + sum(e.block.count for e in entries if e.block)
 
     @invariant()
@@ -223,14 +222,6 @@ class Machine(RuleBasedStateMachine):
             assert not left, "no key remains when all blocks have ended"
             assert not client.exists(f"{self.redis.keys.prefix}:scratch")
             self.redis.acker.close()
-
-
-def _ageless(outcome: BlockOutcome | Outcome) -> str:
-    if isinstance(outcome, BlockOutcome):
-        outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
-    if outcome.cause:
-        event(f"expired: {outcome.cause}")
-    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 def test_redis_agrees_with_the_reference_on_blocks(server: EmbeddedRedis) -> None:

@@ -6,7 +6,6 @@ call, thousands of failures and of absent slots: small state machines never send
 
 import random
 import uuid
-from dataclasses import replace
 
 import pytest
 
@@ -16,11 +15,10 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.slots import pack_slots
 from acker_redis.sync.client import Acker
-from acker_redis.sync.outcomes import BlockOutcome
 from proof.reference.blocks import BlockReference, BlockRow
 from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import TICK_MS, config_of
-from tests.support import block_outcomes, total
+from tests.support import ageless, block_outcomes, total
 
 SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]
 """Numbers of blocks that are tracked together, and of their trees; a call has at most 1 MiB."""
@@ -66,10 +64,6 @@ def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
         row = {s: block.checksums[s] if ends else chance.randrange(2**63) for s in slots}
         rows.append(BlockRow(number, row, failed, chance.random() < 0.1))
     return rows
-
-
-def ageless(outcome: BlockOutcome) -> str:
-    return repr(replace(outcome, age_ms=0, idle_ms=0, rows=tuple(sorted(outcome.rows))))
 
 
 @pytest.mark.parametrize(

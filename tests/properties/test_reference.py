@@ -2,7 +2,6 @@
 
 import uuid
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +20,11 @@ from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.sync.client import Acker
-from acker_redis.sync.outcomes import Outcome
 from proof.reference.acker import Reference, TreeRow
 from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, OBJECTIVES, STEPS, config_of
 from tests.properties.play import share
-from tests.support import FAIL, TRACK, columns, send, tick
+from tests.support import FAIL, TRACK, ageless, columns, send, tick
 from tests.tiers import examples
 
 ANCHORS = st.integers(1, 6)
@@ -112,8 +110,8 @@ class Machine(RuleBasedStateMachine):
             return
         for task in ("t", "u"):
             entries = self.acker.outcomes(task).read(1000)
-            found = [_ageless(o) for entry in entries for o in entry.outcomes]
-            wanted = [_ageless(o) for o in self.model.outcomes.get(task, [])]
+            found = [ageless(o) for entry in entries for o in entry.outcomes]
+            wanted = [ageless(o) for o in self.model.outcomes.get(task, [])]
             assert sorted(found) == sorted(wanted)
 
     @invariant()
@@ -147,12 +145,6 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "acker"):
             self.acker.close()
-
-
-def _ageless(outcome: Outcome) -> str:
-    if outcome.cause:
-        event(f"expired: {outcome.cause}")
-    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 def test_redis_agrees_with_the_reference(server: EmbeddedRedis) -> None:

@@ -8,7 +8,7 @@ import random
 import sys
 import uuid
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ from proof.simulate.redis_shard import RedisShard
 from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
+from tests.support import ageless
 from tests.tiers import examples
 
 LANES = ("p", "q", "@r")
@@ -193,7 +194,7 @@ class Histories(RuleBasedStateMachine):
     def take(self) -> None:
         mine = self.model.take(TASK)
         if self.redis:
-            assert sorted(map(_ageless, self.redis.take(TASK))) == sorted(map(_ageless, mine))
+            assert sorted(map(ageless, self.redis.take(TASK))) == sorted(map(ageless, mine))
         for outcome in mine:
             self._hear(outcome)
 
@@ -317,10 +318,6 @@ class Histories(RuleBasedStateMachine):
     def note(self, what: str) -> None:
         event(what)
         reached[what] += 1
-
-
-def _ageless(outcome: Outcome) -> str:
-    return repr(replace(outcome, age_ms=0, idle_ms=0))
 
 
 INTERESTING = (

@@ -3,16 +3,16 @@ apply: XOR a batch of rows into the checksums of their tuple trees; all or nothi
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+ARGV[1]  producer  name of the producer's lane, up to MAX_PRODUCER bytes; '' = no fence; a name that
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..1024
+ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..MAX_ROWS
 ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, no duplicates
 ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
 ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if no row has TRACK
-ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then the why of each FAIL row
-                   (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
+ARGV[7+] texts     the source id of each TRACK row, then the why of each FAIL row, in row order;
+                   up to MAX_TEXT bytes of UTF-8 without control bytes, MAX_TEXTS in all
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
          failed: nacks of this call, rejected rows excluded; pending, high_water: of this

@@ -3,23 +3,24 @@ apply_blocks: XOR deltas into the checksums of whole blocks of tuple trees; all 
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+ARGV[1]  producer  name of the producer's lane, up to MAX_PRODUCER bytes; '' = no fence; a name that
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    seven arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+ARGV[3+] blocks    seven arguments for each of 1 to MAX_BLOCKS blocks, no duplicates; MAX_CALL
+                   bytes in all:
          flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
-         header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
-                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
+         header    of a TRACK: slots n, 2 bytes, big-endian, 1..MAX_SLOTS; length of the task, one
+                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..MAX_TEXT bytes of UTF-8 without
                    control bytes; without TRACK ''
          present   of a TRACK: '' = each slot holds a tree; or a bitmap of those that do,
                    ceil(n/8) bytes, bit 7 of byte 0 is slot 0, at least one; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
          deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree, and for
-                   a tree without messages; at most 4095, or '' for none
+                   a tree without messages; at most MAX_SLOTS, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
-                   byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
+                   byte; why, 0..MAX_TEXT bytes of UTF-8 without control bytes; or '' for none
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
          counted in trees; failed: nacks of this call, rejected trees excluded; pending,
@@ -32,7 +33,9 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <w
 -- part: begin
 local producer, fence = ARGV[1], ARGV[2]
 
+-- From lua/spec.json, by python -m proof.spec
 local MAX_TASKS = 1000
+
 -- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find

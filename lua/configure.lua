@@ -7,11 +7,11 @@ KEYS[2]  meta      <shard>:meta
 ARGV[1+] changes   field, value, field, value, ..; either one or more of
          tick_ms, high_water, outcomes_limit, deadline_ms, slo_target, slo_ms
                    as in the table "Configuration" of the contract; refused during a reshard
-         or up to 500 of
+         or up to MAX_RAISED of
          lane:<name>
                    '<seq>:<ms>' of a durable lane: raise its fence to seq, if it is lower, with a
                    digest of 32 zeros and a last use of ms or later; a fence is never lowered
-         or one step of a reshard, in powers of two from 1 to 1024:
+         or one step of a reshard, in powers of two up to the maximum of shards:
          reshard   '<from>:<to>' closes the shard: no tree is tracked until it is opened again;
                    '<from>:<to>:switch', if the shard is empty: on shard 0 this commits the
                    reshard; '<from>:<to>:cancel' cancels it; '' opens the shard, shard 0 only
@@ -30,11 +30,13 @@ Reply    number of fields that this call has changed, or 0; a setting that the s
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
-local MAX_LANES = 500
+-- From lua/spec.json, by python -m proof.spec
+local MAX_RAISED, MAX_PRODUCER = 500, 128
 local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, deadline_ms = 1e12,
   slo_ms = 1e12, shards = 1024 }
--- Settings that a shard lacks until they are changed, and their values until then.
+-- Settings that a shard lacks until they are changed, and their values until then:
 local DEFAULT = { slo_target = '99', slo_ms = '0' }
+
 local COUNTERS = { tracked = true, acked = true, failed = true, expired = true, overflow = true,
   conflict = true, repeated = true, orphaned = true, after_failure = true, slow = true,
   latency_ms = true, ['odd:none'] = true }
@@ -84,9 +86,9 @@ for i = 1, fields, 2 do
   local lane = match(field, '^lane:(@.*)$')
   if lane then
     local seq, ms = match(value, '^([1-9][0-9]*):([0-9]+)$')
-    if not seq or #seq > 15 or #ms > 15 or #lane > 128 or named[lane] then
-      return refuse('ARGS', 'a lane must be given once, with a name of up to 128 bytes and the '
-        .. 'value <seq>:<ms>, up to 15 digits each')
+    if not seq or #seq > 15 or #ms > 15 or #lane > MAX_PRODUCER or named[lane] then
+      return refuse('ARGS', 'a lane must be given once, with a name of up to ' .. MAX_PRODUCER
+        .. ' bytes and the value <seq>:<ms>, up to 15 digits each')
     end
     named[lane] = true
     lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
@@ -98,7 +100,7 @@ for i = 1, fields, 2 do
   elseif (field == 'reshard' or field == 'shards') and fields > 2 then
     return refuse('ARGS', field .. ' must be the only change in its call')
   elseif field == 'shards' and not power_of_two(value) then
-    return refuse('ARGS', 'shards must be a power of two from 1 to 1024')
+    return refuse('ARGS', 'shards must be a power of two from 1 to ' .. MAX.shards)
   elseif field == 'slo_target' and not is_target(value) then
     return refuse('ARGS', 'slo_target must be a percentage from 50 to 99.999, with at most 3 '
       .. 'decimals, and no 0 at their end')
@@ -108,8 +110,9 @@ for i = 1, fields, 2 do
   end
   if not lane then given[field] = value end
 end
-if #lanes > MAX_LANES or (#lanes > 0 and next(given)) then
-  return refuse('ARGS', 'lanes must be the only changes in their call, ' .. MAX_LANES .. ' at most')
+if #lanes > MAX_RAISED or (#lanes > 0 and next(given)) then
+  return refuse('ARGS', 'lanes must be the only changes in their call, ' .. MAX_RAISED
+    .. ' at most')
 end
 
 -- part: fields

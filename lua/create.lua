@@ -15,15 +15,16 @@ Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
 -- part: begin
 local FIELDS = { 'schema', 'shard', 'shards', 'buckets', 'tick_ms', 'high_water', 'refresh',
   'deadline_ms', 'outcomes_limit', 'publish', 'edges', 'salt' }
+-- From lua/spec.json, by python -m proof.spec
 local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 },
   high_water = { 1, 1e12 }, deadline_ms = { 0, 1e12 }, outcomes_limit = { 1, 1e12 } }
-local MAX_EDGES = 8
+local MAX_EDGES, MAX_NAME = 8, 64
 
--- Return whether the text holds up to 8 distinct names, separated by commas.
+-- Return whether the text holds up to MAX_EDGES distinct names, separated by commas.
 local function are_names(text)
   local seen, count = {}, 0
   for name in string.gmatch(text .. ',', '([^,]*),') do
-    if name == '' or #name > 64 or seen[name] or string.find(name, '[^A-Za-z0-9_.-]') then
+    if name == '' or #name > MAX_NAME or seen[name] or string.find(name, '[^A-Za-z0-9_.-]') then
       return false
     end
     seen[name], count = true, count + 1
@@ -32,7 +33,7 @@ local function are_names(text)
 end
 
 local namespace, number = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):([0-9]+)}$')
-if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
+if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > MAX_NAME
   or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
     .. #FIELDS .. ' arguments')
@@ -65,8 +66,8 @@ elseif given.refresh == 'update'
   and tonumber(given.deadline_ms) < given.buckets * given.tick_ms then
   return refuse('ARGS', 'deadline_ms must be at least buckets * tick_ms with refresh update')
 elseif given.edges ~= '' and not are_names(given.edges) then
-  return refuse('ARGS', 'edges must be up to 8 different names, separated by commas, each 1 to 64 '
-    .. 'characters of A-Z a-z 0-9 _ . -')
+  return refuse('ARGS', 'edges must be up to ' .. MAX_EDGES .. ' different names, separated by '
+    .. 'commas, each 1 to ' .. MAX_NAME .. ' characters of A-Z a-z 0-9 _ . -')
 elseif #given.salt ~= 32 or string.find(given.salt, '[^0-9a-f]') then
   return refuse('ARGS', 'salt must be 32 hex digits, 0-9 and a-f')
 end

@@ -6,7 +6,7 @@ again from its first call.
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  blocks    0 = close the shard; 1..1000 = remove at most this many blocks, and never more
-                   than 500 a call; when no block is left, remove everything else
+                   than MAX_REMOVED a call; when no block is left, remove everything else
 ARGV[2]  last      1 = then remove <shard>:dropping too, which holds the configuration; 0 = keep it
 ARGV[3]  reshard   optional; '<from>:<to>' = close only a shard that this reshard removes and that
                    is ready for it: its reshard is <from>:<to>:switch, its shards <to>
@@ -14,13 +14,17 @@ ARGV[3]  reshard   optional; '<from>:<to>' = close only a shard that this reshar
 Reply    {left, shards}
          left: blocks to remove, plus 1 for everything else; 0 when a call has removed all
          shards: from the configuration; during a reshard (configure.lua) the greater of the two
-         numbers, because shards of both may exist; 1024 if the configuration is damaged
+         numbers, because shards of both may exist; MAX_SHARDS if the configuration
+         is damaged
          {0, 0}: the shard does not exist, or not any longer
 Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed. A shard is removed
          also if its configuration is damaged; a shard 0 of another schema is refused.
 --]]
 -- part: begin
-local MAX_BLOCKS, MAX_BUCKETS, MAX_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_BUCKETS, MAX_SHARDS = 16, 1024
+
+local MAX_REMOVED, MAX_ARGS = 500, 1000
 local find = string.find
 
 if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
@@ -30,7 +34,7 @@ if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
 end
 local count = (ARGV[1] == '0' or find(ARGV[1], '^[1-9][0-9]*$')) and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'blocks must be 0 to 1000') end
-count = math.min(count, MAX_BLOCKS)
+count = math.min(count, MAX_REMOVED)
 if ARGV[2] ~= '0' and ARGV[2] ~= '1' then return refuse('ARGS', 'last must be 0 or 1') end
 local target = string.match(ARGV[3] or '', '^[1-9][0-9]*:([1-9][0-9]*)$')
 if ARGV[3] and not target then return refuse('ARGS', 'reshard must be <from>:<to>') end

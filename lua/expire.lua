@@ -10,7 +10,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
 -- A call stops early after this many bytes of verdicts, or verdicts for this many tasks.
-local MAX_BYTES, MAX_TASKS, MAX_FIELDS = 192 * 1024, 500, 1000
+local MAX_BYTES, MAX_GROUPS, MAX_ARGS = 192 * 1024, 500, 1000
 local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
 
@@ -38,7 +38,7 @@ local found, fields = page[2], {}
 local taken, groups, by_task, ages, idles, bytes, nacked = {}, {}, {}, {}, {}, 0, 0
 local stopped = false
 for i = 1, #found, 2 do
-  if bytes >= MAX_BYTES or #groups >= MAX_TASKS then
+  if bytes >= MAX_BYTES or #groups >= MAX_GROUPS then
     stopped = true
     break
   end
@@ -89,8 +89,8 @@ for _, group in ipairs(groups) do
   call('XADD', group.key, '*', 'verdict', 'nack', 'reason', 'expired', 'n', #group.rows,
     'rows', group.json)
 end
-for from = 1, #taken, MAX_FIELDS do
-  call('HDEL', expiring, unpack(taken, from, math.min(from + MAX_FIELDS - 1, #taken)))
+for from = 1, #taken, MAX_ARGS do
+  call('HDEL', expiring, unpack(taken, from, math.min(from + MAX_ARGS - 1, #taken)))
 end
 if #fields > 0 then call('HSET', meta, unpack(fields)) end
 for _, group in ipairs(groups) do

@@ -8,7 +8,7 @@ ARGV[2]  bucket    number of a bucket from an earlier reply, digits; 0 = begin w
 ARGV[3]  cursor    from an earlier reply, digits; 0 = begin at the start of this bucket
 ARGV[4]  count     about how many records to scan, 1..1000; the call stops early at 128 KiB
 ARGV[5]  text      '' = all; else only trees tracked with this source id or label, up to
-                   255 bytes
+                   MAX_TEXT bytes
 ARGV[6]  task      '' = all; else only trees that this task has tracked
 ARGV[7]  match     prefix = the text is a prefix; '' or missing = it is the whole text
 
@@ -22,6 +22,9 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 -- part: begin
 local kind, cursor, text, task = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
 local prefix = ARGV[7] == 'prefix'
+-- From lua/spec.json, by python -m proof.spec
+local MAX_TEXT, MAX_NAME = 255, 64
+
 local STEP, MAX_BYTES = 100, 128 * 1024
 local byte, sub, find = string.byte, string.sub, string.find
 
@@ -33,8 +36,9 @@ elseif kind ~= 'pending' and kind ~= 'blocks' then
   return refuse('ARGS', 'kind must be pending or blocks')
 elseif #ARGV[2] > 15 or #cursor > 19 or not find(ARGV[2] .. ',' .. cursor, '^%d+,%d+$') then
   return refuse('ARGS', 'bucket and cursor must be 0, or numbers from an earlier reply')
-elseif #text > 255 or #task > 64 then
-  return refuse('ARGS', 'a source id or label must have up to 255 bytes, a task up to 64')
+elseif #text > MAX_TEXT or #task > MAX_NAME then
+  return refuse('ARGS', 'a source id or label must have up to ' .. MAX_TEXT
+    .. ' bytes, a task up to ' .. MAX_NAME)
 end
 local count = find(ARGV[4], '^[1-9][0-9]*$') and tonumber(ARGV[4])
 if not count or count > 1000 then return refuse('ARGS', 'count must be 1 to 1000') end

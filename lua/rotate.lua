@@ -27,7 +27,10 @@ local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'tic
 local conf_buckets, conf_current, tick_ms = conf[2], conf[3], tonumber(conf[4])
 -- part: ring
 -- part: fields
-if not tick_ms or not (tick_ms >= 1 and tick_ms <= 1e12) then
+-- From lua/spec.json, by python -m proof.spec
+local MIN_TICK_MS, MAX_TICK_MS = 1, 1e12
+
+if not tick_ms or not (tick_ms >= MIN_TICK_MS and tick_ms <= MAX_TICK_MS) then
   return refuse('SCHEMA', meta .. ' has been tampered with: tick_ms')
 end
 -- A time that no script writes is corrected like one after which the clock went back.

@@ -12,6 +12,7 @@ from acker_redis.protocol.status import Status
 from acker_redis.terminal import count_of
 from acker_redis.transport.readers import kept_by
 
+# From lua/spec.json, by python -m proof.spec
 MAX_FENCES = 100_000
 """Maximum number of fences per shard in the buckets, and of durable fences per shard."""
 _FIELDS = (*CREATED, *OPTIONAL)

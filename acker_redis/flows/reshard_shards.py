@@ -24,8 +24,10 @@ DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64
 TURN_CALLS = 41
 """Calls that tick and drain one shard before the progress of all shards is read again."""
-LANES = 500
+# From lua/spec.json, by python -m proof.spec
+MAX_RAISED = 500
 """Durable lanes per call."""
+
 REPLICA_MS = 300
 """Milliseconds to wait until a replica has the writes to shard 0."""
 MAX_LANES = 100_000
@@ -118,8 +120,8 @@ def share_lanes(flows: Flows, sources: Iterable[int], shards: Iterable[int]) -> 
     found = yield from lanes_of(flows, sources)
     lanes = [(b"lane:" + name, f"{seq}:{used}") for name, (seq, used) in found.items()]
     targets = keys_of(flows, shards)
-    for start in range(0, len(lanes), LANES):
-        changes = dict(lanes[start : start + LANES])
+    for start in range(0, len(lanes), MAX_RAISED):
+        changes = dict(lanes[start : start + MAX_RAISED])
         yield from together(
             [run_again(flows, commands.configure(keys, changes)) for keys in targets]
         )
@@ -131,7 +133,7 @@ def lanes_of(flows: Flows, shards: Iterable[int]) -> Flow[dict[bytes, tuple[int,
     for keys in keys_of(flows, shards):
         cursor = 0
         while True:
-            page = yield Ask(("HSCAN", keys.durable_fences, cursor, "COUNT", LANES))
+            page = yield Ask(("HSCAN", keys.durable_fences, cursor, "COUNT", MAX_RAISED))
             cursor = int(page[0])
             for lane, fence in page[1].items():
                 try:

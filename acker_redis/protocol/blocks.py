@@ -13,17 +13,18 @@ from operator import index
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import SLOTS, check_block
 from acker_redis.protocol.keys import check_name
-from acker_redis.protocol.rows import MAX_TEXTS
+from acker_redis.protocol.rows import MAX_TEXTS, TOUCH, TRACK
 from acker_redis.protocol.slots import count_slots, has_slot, pack_slots
 from acker_redis.protocol.texts import check_text
 
-TRACK, TOUCH = 1, 4
+# From lua/spec.json, by python -m proof.spec
 MAX_BLOCKS = 64
 """Maximum blocks per call."""
 MAX_CALL = 1024 * 1024
 """Maximum bytes per call."""
 MAX_NAMED = 4096
 """Maximum slots that one call names: those of sparse deltas, of failures, and the absent ones."""
+
 MAX_FAILED = 1024
 """Maximum failures in one part of a block; more failures need several parts."""
 DENSE_LEAST = 8

@@ -24,6 +24,7 @@ from acker_redis.protocol.stored import (
     shards_of,
 )
 
+# From lua/spec.json, by python -m proof.spec
 MAX_TAKE = 64
 """Maximum ids of stream entries per call of ``take``."""
 
@@ -59,7 +60,7 @@ class ShardApplied:
     acked: int = 0
     failed: int = 0
     pending: int = 0
-    high_water: int = 0
+    high_water: int = 100_000
     rejected: tuple[int, ...] = ()
     """Anchors of the trees that were nacked for overflow."""
 

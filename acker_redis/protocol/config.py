@@ -12,8 +12,23 @@ from acker_redis.protocol.stored import MAX_SHARDS, count
 SCHEMA = 2
 """Version of the key layout in Redis that this package and its scripts support."""
 
+# From lua/spec.json, by python -m proof.spec
 MAX_EDGES = 8
 """Maximum named edges of a namespace: one bit of each id stands for one edge."""
+RANGES = MappingProxyType(
+    {
+        "shards": (1, 1024),
+        "buckets": (2, 16),
+        "tick_ms": (1, 10**12),
+        "high_water": (1, 10**12),
+        "outcomes_limit": (1, 10**12),
+        "deadline_ms": (0, 10**12),
+        "slo_ms": (0, 10**12),
+    }
+)
+"""Minimum and maximum of each setting that is a whole number."""
+OPTIONAL = MappingProxyType({"slo_target": "99", "slo_ms": "0"})
+"""Settings that a shard has only once they were changed, and what their absence means."""
 
 Profile = Literal["service", "spark"]
 PROFILES = MappingProxyType(
@@ -37,15 +52,10 @@ CREATED = (
 """Settings that ``create.lua`` takes, in the order of its arguments."""
 CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms", "slo_target", "slo_ms")
 """Settings that ``configure.lua`` changes in a namespace in use."""
-OPTIONAL = MappingProxyType({"slo_target": "99", "slo_ms": "0"})
-"""Settings that a shard has only once they were changed, and what their absence means."""
 STORED = (*CREATED, *OPTIONAL)
 """The fields of ``meta`` that hold the configuration."""
-_NUMBERS = (
-    "shards", "buckets", "tick_ms", "high_water", "deadline_ms", "outcomes_limit", "slo_ms",
-)  # fmt: skip
 
-_LIMIT = 10**12
+_LIMIT = max(high for _, high in RANGES.values())
 _EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TARGET = re.compile(r"[5-9][0-9](?:\.[0-9]{0,2}[1-9])?", re.ASCII)
 
@@ -126,13 +136,12 @@ class AckerConfig:
 
     def validate(self) -> None:
         """Raise ConfigError if a field is out of range; the message names the valid values."""
-        _whole("shards", self.shards, 1, MAX_SHARDS)
+        for name in ("shards", "buckets", "tick_ms", "high_water", "outcomes_limit", "slo_ms"):
+            _whole(name, getattr(self, name), *RANGES[name])
         if self.shards & (self.shards - 1):
-            raise ConfigError(f"shards is a power of two (1, 2, 4, .. 1024), not {self.shards}")
-        _whole("buckets", self.buckets, 2, 16)
-        _whole("tick_ms", self.tick_ms, 1, _LIMIT)
-        _whole("high_water", self.high_water, 1, _LIMIT)
-        _whole("outcomes_limit", self.outcomes_limit, 1, _LIMIT)
+            raise ConfigError(
+                f"shards is a power of two (1, 2, 4, .. {MAX_SHARDS}), not {self.shards}"
+            )
         if self.refresh not in ("never", "update"):
             raise ConfigError(f"refresh is 'never' or 'update', not {self.refresh!r}")
         if not isinstance(self.publish, bool):
@@ -155,7 +164,7 @@ class AckerConfig:
                 f"refresh='update' needs deadline_ms, at least buckets * tick_ms = {least}, not "
                 f"{self.deadline_ms}"
             )
-        _whole("deadline_ms", self.deadline_ms, 1, _LIMIT)
+        _whole("deadline_ms", self.deadline_ms, 1, RANGES["deadline_ms"][1])
 
     def _check_edges(self) -> None:
         if not isinstance(self.edges, tuple) or not all(isinstance(e, str) for e in self.edges):
@@ -179,7 +188,6 @@ class AckerConfig:
                 "slo_target is a percentage from 50 to 99.999, with at most 3 decimals, not "
                 f"{target!r}"
             )
-        _whole("slo_ms", self.slo_ms, 0, _LIMIT)
 
     @property
     def timeout_ms(self) -> int:
@@ -265,7 +273,7 @@ class AckerConfig:
             publish=have["publish"] == "yes",
             edges=tuple(have["edges"].split(",")) if have["edges"] else (),
             slo_target=float(have["slo_target"]),
-            **{name: _stored(name, have[name]) for name in _NUMBERS},
+            **{name: _stored(name, have[name]) for name in RANGES},
         )
 
 

@@ -15,14 +15,16 @@ from acker_redis.errors import InvalidBatchError
 ANCHOR_MAX = 2**62 - 1
 """Highest anchor of a loose tree."""
 TUPLE_MAX = 2**63 - 1
-EDGE_BIT = 55
-"""Edge k of a namespace is bit 55 + k of the ids of the messages on it."""
 BLOCK_MAX = 2**50 - 1
-SLOTS = 4095
-"""Maximum trees per block; their checksums, 8 bytes each, just fit into a 32 KiB allocation."""
 _BLOCK_BIT = 1 << 62
 _SLOT = 0xFFF
 _TEXT = re.compile(r"[0-9]{1,19}:[0-9]{1,19}")
+
+# From lua/spec.json, by python -m proof.spec
+SLOTS = 4095
+"""Maximum trees per block; their checksums, 8 bytes each, just fit into a 32 KiB allocation."""
+EDGE_BIT = 55
+"""Edge k of a namespace is bit EDGE_BIT + k of the ids of the messages on it."""
 
 
 def new_anchor() -> int:

@@ -11,7 +11,9 @@ from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, SLOTS, block_anchor, s
 from acker_redis.protocol.slots import slots_of_hex, unpack_slots
 from acker_redis.protocol.texts import CONTROL
 
+# From lua/spec.json, by python -m proof.spec
 Verdict = Literal["ack", "nack", "touch"]
+Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "reset"]
 Cause = Literal["", "idle", "deadline"]
 
 _WORD = re.compile(r"[a-z]{1,20}")

@@ -16,6 +16,7 @@ from acker_redis.protocol.ids import (
 )
 from acker_redis.protocol.texts import check_text
 
+# From lua/spec.json, by python -m proof.spec
 TRACK, FAIL, TOUCH = 1, 2, 4
 MAX_ROWS = 1024
 """Maximum rows (distinct anchors) of one batch."""

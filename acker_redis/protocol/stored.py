@@ -13,6 +13,8 @@ MAX_COUNT = 10**15
 Lua hold a little more, so that a counter within its bounds stops no script."""
 MAX_MS = 10**14
 """Maximum of a time in ms since 1970: the year 5138, which any calendar can show."""
+
+# From lua/spec.json, by python -m proof.spec
 MAX_SHARDS = 1024
 """Maximum number of shards of a namespace."""
 MAX_FIELDS = 10_000

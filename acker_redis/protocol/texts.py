@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from acker_redis.errors import InvalidBatchError
 
+# From lua/spec.json, by python -m proof.spec
 MAX_TEXT = 255
 """Maximum length of a source id or of a reason, in bytes."""
+
 MAX_LEAVES = 3
 """Exceptions of a group that are named in a reason."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.spark.functions import anchors_of
-from acker_redis.trees.message_id import HEADER, MAX_ANCHORS, MAX_TEXT
+from acker_redis.trees.message_id import HEADER, MAX_MESSAGE, MAX_TREES
 
 _TYPE = "array<struct<key:string,value:binary>>"
 _PAIR = r"^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$"
@@ -64,14 +64,14 @@ def from_headers(headers: str | Column = "headers") -> Column:
     ours = F.filter(_column(headers), _is_ours)
     texts = F.transform(ours, lambda each: F.coalesce(each["value"].cast("string"), F.lit("null")))
     whole = F.array_join(texts, ",")
-    too_long = _error(f"the header acker-tuple has at most {MAX_TEXT} characters")
-    text = F.when(F.length(whole) > MAX_TEXT, too_long).otherwise(whole)
+    too_long = _error(f"the header acker-tuple has at most {MAX_MESSAGE} characters")
+    text = F.when(F.length(whole) > MAX_MESSAGE, too_long).otherwise(whole)
     pairs = F.filter(F.split(text, ","), lambda each: ~each.rlike(r"^[ \t]*$"))
     ids = F.transform(pairs, _pair)
     once = F.size(F.array_distinct(ids["anchor"])) == F.size(ids)
     wrong = _error("an anchor occurs twice in one message id: ", _hidden(text))
-    too_many = _error(f"a message belongs to at most {MAX_ANCHORS} trees")
-    found = F.when(F.size(pairs) > MAX_ANCHORS, too_many).when(once, ids).otherwise(wrong)
+    too_many = _error(f"a message belongs to at most {MAX_TREES} trees")
+    found = F.when(F.size(pairs) > MAX_TREES, too_many).when(once, ids).otherwise(wrong)
     return F.when(F.size(pairs) > 0, found).alias("anchors")
 
 

@@ -12,11 +12,14 @@ from acker_redis.protocol.ids import check_anchor, check_tuple_id, parse_tuple
 
 HEADER = "acker-tuple"
 """Name of the header; upper and lower case are equal when it is read."""
-MAX_TEXT = 64 * 1024
+
+# From lua/spec.json, by python -m proof.spec
+MAX_MESSAGE = 65_536
 """Maximum characters of a text form; longer text is refused without parsing."""
-MAX_ANCHORS = MAX_TEXT // 40
-"""Maximum trees that a message may belong to: 1638. A pair and its comma have at most 40
+MAX_TREES = 1638
+"""Maximum trees that a message may belong to. A pair and its comma have at most 40
 characters, so every emitted id can be parsed."""
+
 _BLANK = " \t"
 _Header = tuple[str | bytes, str | bytes | None]
 
@@ -204,9 +207,9 @@ class MessageId(Mapping[int, int]):
 
 def check_size(ids: dict[int, int]) -> dict[int, int]:
     """Return ``ids``; raise InvalidBatchError if there are more than 1638 anchors."""
-    if len(ids) > MAX_ANCHORS:
+    if len(ids) > MAX_TREES:
         raise InvalidBatchError(
-            f"a message belongs to at most {MAX_ANCHORS} trees, not {len(ids)}; "
+            f"a message belongs to at most {MAX_TREES} trees, not {len(ids)}; "
             "emit several, each anchored to some of the inputs"
         )
     return ids
@@ -226,9 +229,9 @@ AnyId = str | bytes | MessageId
 
 
 def _check_length(size: int) -> None:
-    if size > MAX_TEXT:
+    if size > MAX_MESSAGE:
         raise InvalidBatchError(
-            f"the text of a message id has at most {MAX_TEXT} characters, not {size}"
+            f"the text of a message id has at most {MAX_MESSAGE} characters, not {size}"
         )
 
 

@@ -202,6 +202,7 @@ ACKER_API int acker_track_block(acker_client *client, const char *task, acker_te
                                 const uint64_t *deltas, size_t count, uint64_t *block,
                                 acker_error *error);
 
+/* From lua/spec.json, by python -m proof.spec */
 enum { ACKER_MAX_EDGES = 8 };
 
 typedef struct acker_outcome {

@@ -155,7 +155,7 @@ static unsigned slot_of(uint64_t anchor) {
 
 int acker_check_name(const char *kind, const char *name, size_t size, acker_error *error) {
     static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-    if (size < 1 || size > 64 || strspn(name, good) != size) {
+    if (size < 1 || size > MAX_NAME || strspn(name, good) != size) {
         return refuse("a %s is 1 to 64 characters of A-Z a-z 0-9 _ . -, not '%.70s'", kind, name);
     }
     return 0;
@@ -638,7 +638,7 @@ static size_t pack_blocks(part *parts, const acker_batch *batch, unsigned shard,
     while (from < count) {
         size_t to = from, size = 0;
         while (to < count && to - from < MAX_BLOCKS &&
-               (to == from || size + blocks[to]->size <= 1024 * 1024)) {
+               (to == from || size + blocks[to]->size <= MAX_CALL)) {
             size += blocks[to++]->size;
         }
         part *its = &parts[made++];

@@ -7,7 +7,7 @@
 
 #include "internal.h"
 
-enum { EDGE_BIT = 55, MAX_UNLISTED = 1000 };
+enum { MAX_UNLISTED = 1000 };
 
 int acker_random(void *bytes, size_t count, acker_error *error) {
     /* No pool: a forked child, or a snapshot of the machine, would repeat its ids. */

@@ -4,7 +4,6 @@
 
 #include "internal.h"
 
-enum { MAX_TAKE = 64 };
 
 /* An entry that was read; its outcomes point into it. */
 typedef struct entry {

@@ -6,7 +6,6 @@
 
 #include "internal.h"
 
-enum { MAX_TREES = 1638, MAX_ID = 65536 };
 
 /* The first reply was lost, and it said whether the tree was rejected. Return 1 if it was, 0 if
  * not, -1 if that is unknown. */
@@ -157,9 +156,9 @@ static char *format(const acker_id *ids, size_t count) {
 /* Parse <anchor>:<tuple>, joined by commas. */
 static int parse(acker_text text, input *to, acker_error *error) {
     const char *at = text.data, *end = text.data + text.size;
-    if (text.size > MAX_ID) {
+    if (text.size > MAX_MESSAGE) {
         return acker_say(error, "REFUSED", "the text of a message id has at most %d bytes, not %zu",
-                         MAX_ID, text.size);
+                         MAX_MESSAGE, text.size);
     }
     if (!strip(at, end).size) return 0;
     for (bool more = true; more;) {

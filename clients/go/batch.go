@@ -10,15 +10,23 @@ import (
 	"time"
 )
 
+// From lua/spec.json, by python -m proof.spec
 const (
-	flagTrack = 1
-	flagFail  = 2
-	flagTouch = 4
-
-	maxRows   = 1024
-	maxTexts  = 64 * 1024
-	maxBlocks = 64
-	maxCall   = 1024 * 1024
+	flagTrack  = 1
+	flagFail   = 2
+	flagTouch  = 4
+	maxShards  = 1024
+	maxBuckets = 16
+	edgeBit    = 55 // edge k is this bit + k of the ids of its messages
+	maxRows    = 1024
+	maxText    = 255
+	maxTexts   = 64 * 1024
+	maxSlots   = 4095
+	maxBlocks  = 64
+	maxCall    = 1024 * 1024
+	maxTake    = 64
+	maxMessage = 65536
+	maxTrees   = 1638
 )
 
 // ofSpark matches labels of Spark's blocks, whose slots are consecutive records.

@@ -10,10 +10,7 @@ import (
 	"sync"
 )
 
-const (
-	edgeBit     = 55 // edge k is bit 55 + k of the ids of its messages
-	maxWarnings = 1000
-)
+const maxWarnings = 1000
 
 // Edge is the name of the way that a message travels on, mostly a queue. It is an option of Track and
 // Emit: the outcome of a tree that expired names the edges on which messages are missing. Edge("")

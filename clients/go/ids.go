@@ -14,10 +14,6 @@ const (
 	anchorMax = 1<<62 - 1
 	tupleMax  = 1<<63 - 1
 	blockMax  = 1<<50 - 1
-	maxSlots  = 4095
-	maxText   = 255
-	maxTrees  = 1638
-	maxID     = 64 * 1024
 )
 
 // NewIDs draws count tuple ids, 1 .. 2^63-1, from the system's random source. In a namespace with
@@ -224,8 +220,8 @@ type idIn struct{ anchor, tuple uint64 }
 // parseMessage parses the ids of a message, <anchor>:<tuple> joined by commas, and orders them by
 // anchor.
 func parseMessage(text string) ([]idIn, error) {
-	if len(text) > maxID {
-		return nil, refused("the text of a message id has at most %d bytes, not %d", maxID, len(text))
+	if len(text) > maxMessage {
+		return nil, refused("the text of a message id has at most %d bytes, not %d", maxMessage, len(text))
 	}
 	if strings.Trim(text, " \t") == "" {
 		return nil, nil

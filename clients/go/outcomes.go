@@ -13,10 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-const (
-	maxTake    = 64
-	maxEntries = 64
-)
+const maxEntries = 64
 
 // Outcome is a verdict on one tree.
 type Outcome struct {

@@ -3,6 +3,7 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { AckerError, refuse } from './errors.js';
 
+// From lua/spec.json, by python -m proof.spec
 export const TRACK = 1;
 export const FAIL = 2;
 export const TOUCH = 4;
@@ -13,6 +14,10 @@ const MAX_TEXT = 255;
 const MAX_SLOTS = 4095;
 const MAX_BLOCKS = 64;
 const MAX_CALL = 1024 * 1024;
+const MAX_MESSAGE = 65536;
+export const MAX_SHARDS = 1024;
+export const MAX_TAKE = 64;
+
 const ANCHOR_MAX = 2n ** 62n - 1n;
 export const TUPLE_MAX = 2n ** 63n - 1n;
 const BLOCK_MAX = 2n ** 50n - 1n;
@@ -160,7 +165,7 @@ export function clip(words) {
 export function parseMessage(text) {
   const ids = new Map();
   if (typeof text !== 'string') refuse(`a message id is text, not ${typeof text}`);
-  if (text.length > 64 * 1024) refuse('the text of a message id has at most 65536 characters');
+  if (text.length > MAX_MESSAGE) refuse(`the text of a message id has at most ${MAX_MESSAGE} characters`);
   if (text.trim() === '') return ids;
   for (const pair of text.split(',')) {
     const match = /^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$/.exec(pair);

@@ -4,7 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import { emitWarning } from 'node:process';
 import {
-  Batch, FAIL, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine, newAnchor, shardOf, xorIds,
+  Batch, FAIL, MAX_SHARDS, MAX_TAKE, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine, newAnchor, shardOf, xorIds,
 } from './batch.js';
 import { AckerError, refuse } from './errors.js';
 import { IdMaker } from './ids.js';
@@ -13,7 +13,6 @@ import { Connection } from './redis.js';
 export { Batch, blockAnchor, newAnchor, newIds } from './batch.js';
 export { AckerError } from './errors.js';
 
-const MAX_ENTRIES = 64;
 const FIRST_PAUSE = 50;
 const LONGEST_PAUSE = 500;
 const IDS_RETRY = 2_000; // ms until the next attempt to read edges and salt
@@ -210,7 +209,7 @@ export class Acker {
   }
 
   /** Read the waiting entries, up to `count` a shard, oldest first; they are read again until taken. */
-  async read(task, count = MAX_ENTRIES) {
+  async read(task, count = MAX_TAKE) {
     checkName('task', task);
     let { shards } = await this.config();
     for (;;) {
@@ -236,7 +235,7 @@ export class Acker {
     let taken = 0;
     for (const [shard, list] of ids) {
       for (let rest = list; rest.length; ) {
-        const reply = await this.#connection.run('take', this.#prefix(shard), [task, ...rest.slice(0, MAX_ENTRIES)]);
+        const reply = await this.#connection.run('take', this.#prefix(shard), [task, ...rest.slice(0, MAX_TAKE)]);
         taken += Number(reply[1]);
         rest = rest.slice(Number(reply[3]));
       }
@@ -360,7 +359,7 @@ export class Acker {
   /** Return a number of shards that Redis holds: a power of two up to 1024. */
   #shardsOf(text) {
     const shards = /^[1-9][0-9]{0,3}$/.test(text) ? Number(text) : 0;
-    if (shards < 1 || shards > 1024 || shards & (shards - 1)) throw this.#tampered();
+    if (shards < 1 || shards > MAX_SHARDS || shards & (shards - 1)) throw this.#tampered();
     return shards;
   }
 

@@ -32,12 +32,15 @@ _acker_home=${BASH_SOURCE[0]%/*}
 [[ $_acker_home == "${BASH_SOURCE[0]}" ]] && _acker_home=.
 _acker_home=$(cd -- "$_acker_home" && pwd) || return 1
 
+# From lua/spec.json, by python -m proof.spec
 _acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64 _acker_MAX_CALL=1048576
-_acker_SLOTS=4095 _acker_IN_BLOCK=$((1 << 62))
+_acker_SLOTS=4095 _acker_MAX_TEXT=255 _acker_MAX_TAKE=64 _acker_MAX_SHARDS=1024 _acker_EDGE_BIT=55
+
+_acker_IN_BLOCK=$((1 << 62))
 # Versions of bash treat an unquoted backslash in a replacement differently.
 _acker_B=\\
 _acker_owner='' _acker_cli='' _acker_in='' _acker_out='' _acker_ns='' _acker_shards=''
-_acker_named=() _acker_salt='' _acker_low=$(((1 << 55) - 1)) _acker_ids_due='' _acker_passes=''
+_acker_named=() _acker_salt='' _acker_low=$(((1 << _acker_EDGE_BIT) - 1)) _acker_ids_due='' _acker_passes=''
 declare -A _acker_sha=() _acker_source=() _acker_unlisted=() _acker_keys=() _acker_codes=()
 
 # Errors
@@ -83,10 +86,10 @@ _acker_name() { # KIND NAME
     _acker_error REFUSED "a $1 is 1 to 64 characters of A-Z a-z 0-9 _ . -, not $2"
 }
 
-_acker_text() { # KIND TEXT LEAST: check for UTF-8 without control bytes, of LEAST to 255 bytes
+_acker_text() { # KIND TEXT LEAST: check for UTF-8 without control bytes, of LEAST to _acker_MAX_TEXT bytes
   local LC_ALL=C
-  if ((${#2} < $3 || ${#2} > 255)); then
-    _acker_error REFUSED "a $1 has $3 to 255 bytes, this one ${#2}"
+  if ((${#2} < $3 || ${#2} > _acker_MAX_TEXT)); then
+    _acker_error REFUSED "a $1 has $3 to $_acker_MAX_TEXT bytes, this one ${#2}"
   elif [[ $2 == *[$'\001'-$'\037'$'\177']* ]]; then
     _acker_error REFUSED "a $1 must not contain control characters"
   elif [[ $2 == *[!$'\001'-$'\177']* ]] && ! iconv -f UTF-8 -t UTF-8 <<<"$2" >/dev/null 2>&1; then
@@ -137,7 +140,7 @@ _acker_code() { # NAME EDGE: store the bit of an edge: 0 for '', and for a name 
   [[ -n $2 && -n $_acker_salt ]] || return 0 # without a salt the edges are not known yet
   for _k in ${_acker_named[@]+"${!_acker_named[@]}"}; do
     [[ ${_acker_named[_k]} == "$2" ]] || continue
-    printf -v "$1" %s $((1 << (55 + _k)))
+    printf -v "$1" %s $((1 << (_acker_EDGE_BIT + _k)))
     return
   done
   [[ -z ${_acker_unlisted[_$2]:-} ]] || return 0
@@ -195,7 +198,7 @@ acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port]
     printf -v _acker_password %b "${who#*:}"
   fi
   _acker_ns=$2 _acker_shards='' _acker_unlisted=()
-  _acker_named=() _acker_salt='' _acker_low=$(((1 << 55) - 1)) _acker_ids_due=''
+  _acker_named=() _acker_salt='' _acker_low=$(((1 << _acker_EDGE_BIT) - 1)) _acker_ids_due=''
   if [[ $_acker_owner != "$BASHPID" ]]; then
     _acker_begin
     return
@@ -452,7 +455,7 @@ _acker_read_config() { # read the configuration from shard 0
     _acker_shards='' _acker_fault=SCHEMA _acker_said="acker:{$_acker_ns:0}:meta has been tampered with"
     return 1
   fi
-  _acker_salt=$salt _acker_low=$((${#edges} ? (1 << 55) - 1 : 9223372036854775807))
+  _acker_salt=$salt _acker_low=$((${#edges} ? (1 << _acker_EDGE_BIT) - 1 : 9223372036854775807))
   IFS=, read -r -a _acker_named <<<"$edges"
 }
 
@@ -1193,7 +1196,7 @@ _acker_outcome() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY [CAUSE RESIDUAL IDL
   local IFS=, k names=() words
   if [[ ${8:-} =~ ^[0-9a-f]{16}$ ]]; then
     for k in ${_acker_named[@]+"${!_acker_named[@]}"}; do
-      ((16#$8 >> (55 + k) & 1)) && names+=("${_acker_named[k]}")
+      ((16#$8 >> (_acker_EDGE_BIT + k) & 1)) && names+=("${_acker_named[k]}")
     done
   fi
   words=("${@:1:6}" "${7:-}" "${8:-}" "${9:-0}" "${names[*]-}")
@@ -1207,12 +1210,12 @@ acker_take() { # TASK: delete the entries of the last acker_read, after they wer
   local -A of=()
   _acker_here && _acker_name task "${1:-}" || return
   for entry in ${_acker_entries[@]+"${_acker_entries[@]}"}; do of[${entry% *}]+=" ${entry#* }"; done
-  for ((shard = 0; shard < 1024 && ${#of[@]}; shard++)); do
+  for ((shard = 0; shard < _acker_MAX_SHARDS && ${#of[@]}; shard++)); do
     left=(${of[$shard]:-})
     unset "of[$shard]"
     while ((${#left[@]})); do
       # Taking is idempotent: the script skips deleted entries.
-      _acker_patiently _acker_call take "$shard" " \"$1\" ${left[*]:0:64}" || { _acker_fail_now; return; }
+      _acker_patiently _acker_call take "$shard" " \"$1\" ${left[*]:0:_acker_MAX_TAKE}" || { _acker_fail_now; return; }
       looked=${_acker_reply##*,}
       [[ $looked =~ ^[1-9][0-9]?$ ]] || looked=${#left[@]}
       left=("${left[@]:looked}")
@@ -1387,9 +1390,9 @@ acker_fail() { # [WHY]: fail the trees of the inputs; they are nacked immediatel
   local IFS=$' \t\n'
   local LC_ALL=C why=${1:-}
   why=${why//[$'\001'-$'\037'$'\177']/ }
-  if ((${#why} > 255)); then
-    local next=${why:255:1}
-    why=${why:0:255}
+  if ((${#why} > _acker_MAX_TEXT)); then
+    local next=${why:_acker_MAX_TEXT:1}
+    why=${why:0:_acker_MAX_TEXT}
     if [[ $next == [$'\200'-$'\277'] ]]; then # a character was cut in two
       while [[ $why == *[$'\200'-$'\277'] ]]; do why=${why%?}; done
       why=${why%?}
@@ -1435,7 +1438,7 @@ _acker_end() { # FLAGS WHY
   done
   for anchor in ${order[@]+"${order[@]}"}; do
     # Each row is complete, so the rows of a message may go into different batches.
-    if ((${#_acker_order[@]} == _acker_MAX_ROWS || _acker_texts > _acker_MAX_TEXTS - 255)); then
+    if ((${#_acker_order[@]} == _acker_MAX_ROWS || _acker_texts > _acker_MAX_TEXTS - _acker_MAX_TEXT)); then
       acker_apply || return
     fi
     case $1 in

@@ -3,11 +3,14 @@
 -- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
 -- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
 -- the same order. Needs is_text, width, ones, has, band, MASKS.
-local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
+-- From lua/spec.json, by python -m proof.spec
+local MAX_BLOCKS, MAX_CALL, MAX_SLOTS = 64, 1024 * 1024, 4095
+local MAX_NAMED, MAX_TEXTS, MAX_TEXT, MAX_NAME = 4096, 64 * 1024, 255, 64
+
+local ABSENT = string.rep('\0', 8)
 local sparse, gaps = 0, {}
 
--- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
+-- Return the slots of a column, 2 bytes each; nil unless they ascend and are below MAX_SLOTS.
 local function read_slots(column)
   local list, last = {}, -1
   for k = 1, #column / 2 do
@@ -49,7 +52,7 @@ local function read_present(present, slots, deltas)
   local trees = #present == width(slots) and ones(present) or 0
   if trees == 0 then return nil, 'needs in present a bit for each slot, one of them set' end
   sparse = sparse + slots - trees
-  if sparse > MAX_SPARSE then return trees end -- refused below
+  if sparse > MAX_NAMED then return trees end -- refused below
   for slot = slots, 8 * #present - 1 do
     if has(present, slot) then return nil, 'has a bit after its last slot in present' end
   end
@@ -69,8 +72,8 @@ end
 local count = (#ARGV - 2) / 7
 local bytes, texts = 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
-if count > MAX_BLOCKS or bytes > MAX_BYTES then
-  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
+if count > MAX_BLOCKS or bytes > MAX_CALL then
+  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_CALL
     .. ' bytes, this one has ' .. count .. ' and ' .. bytes)
 end
 local function bad(k, words)
@@ -102,11 +105,11 @@ for k = 1, count do
     local task_length = byte(header, 3) or 0
     item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
     item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
-    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
+    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > MAX_NAME
       or find(item.task, '[^A-Za-z0-9_.-]') then
-      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 characters of A-Z a-z 0-9 '
-        .. '_ . -, and a label')
-    elseif #item.label > 255 or not is_text(item.label) then
+      return bad(k, 'needs a header: 1..' .. MAX_SLOTS .. ' slots, a task of 1 to ' .. MAX_NAME
+        .. ' characters of A-Z a-z 0-9 _ . -, and a label')
+    elseif #item.label > MAX_TEXT or not is_text(item.label) then
       return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
       return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
@@ -122,11 +125,13 @@ for k = 1, count do
     return bad(k, 'has a header or present slots, which are allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
-    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
+    return bad(k, 'needs 8 bytes of deltas for each slot, up to ' .. MAX_SLOTS)
   end
   if slots ~= '' then
     item.at = read_slots(slots)
-    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
+    if not item.at then
+      return bad(k, 'has slots that do not ascend, or one above ' .. MAX_SLOTS - 1)
+    end
     sparse = sparse + #item.at
   end
   if failed ~= '' then
@@ -140,7 +145,7 @@ for k = 1, count do
   end
   items[k], ids[k], seen[id] = item, id, true
 end
-if texts > MAX_TEXTS or sparse > MAX_SPARSE then
-  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
+if texts > MAX_TEXTS or sparse > MAX_NAMED then
+  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_NAMED
     .. ' named slots, this one has ' .. texts .. ' and ' .. sparse)
 end

@@ -1,18 +1,21 @@
 -- The fencing token. A number that was applied before is a repeat, whether or not the producer got
 -- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
 -- written to it), and fence_old, the key that holds the producer's previous fence.
-local MAX_FENCES = 100000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_FENCES, MAX_PRODUCER, MAX_DIGEST = 100000, 128, 32
+
 local fence_key, fence_old, fence_value
 if producer == '' then
   if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
 else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
-  if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
-  elseif not seq or #seq > 15 or #digest > 32 then
+  if #producer > MAX_PRODUCER then
+    return refuse('ARGS', 'a producer has up to ' .. MAX_PRODUCER .. ' bytes, this one has '
+      .. #producer)
+  elseif not seq or #seq > 15 or #digest > MAX_DIGEST then
     return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
-      .. 'leading 0, digest up to 32 hex digits')
+      .. 'leading 0, digest up to ' .. MAX_DIGEST .. ' hex digits')
   end
   local durable = string.byte(producer) == 64
   local keys, fences, last = {}, 0, nil

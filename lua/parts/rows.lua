@@ -2,7 +2,10 @@
 -- shard_number, is_text, escape. Gives n, tracks, fails (number of rows, with TRACK and with FAIL),
 -- and for each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
 -- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
-local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_ROWS, MAX_TEXTS, MAX_TEXT = 1024, 64 * 1024, 255
+local MAX_TASKS, MAX_NAME = 1000, 64
+
 local n = #flags
 if n < 1 or n > MAX_ROWS then
   return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one has ' .. n)
@@ -18,8 +21,8 @@ if #ARGV ~= 6 + tracks + fails then
     .. 'number of texts is ' .. #ARGV - 6)
 elseif (tracks > 0) ~= (task ~= '') then
   return refuse('ARGS', 'a task must be given with TRACK rows, and must be empty without them')
-elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
-  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
+elseif task ~= '' and (#task > MAX_NAME or find(task, '[^A-Za-z0-9_.-]')) then
+  return refuse('ARGS', 'a task must be 1 to ' .. MAX_NAME .. ' characters of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
     .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
@@ -31,9 +34,9 @@ local bytes, others = 0, {}
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
-  if #text > 255 or (#text == 0 and i <= 6 + tracks) then
-    return refuse('ARGS', 'a source id must have 1 to 255 bytes and a why up to 255; text '
-      .. i - 7 .. ' has ' .. #text)
+  if #text > MAX_TEXT or (#text == 0 and i <= 6 + tracks) then
+    return refuse('ARGS', 'a source id must have 1 to ' .. MAX_TEXT .. ' bytes and a why up to '
+      .. MAX_TEXT .. '; text ' .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
   elseif not find(text, PLAIN) then

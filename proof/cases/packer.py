@@ -12,6 +12,7 @@ from proof.cases.lines import Json, create_argv
 Row = dict[str, Any]
 Call = tuple[str, list[str], list[str]]
 """A script, and KEYS and ARGV in hex."""
+# From lua/spec.json, by python -m proof.spec
 MAX_BLOCKS = 64
 
 

@@ -18,7 +18,9 @@ from proof.cases.lines import COUNTERS, Json
 from proof.reference.acker import Record, TreeRow
 from proof.reference.blocks import Block, BlockReference, BlockRow
 
+# From lua/spec.json, by python -m proof.spec
 TRACK, FAIL, TOUCH = 1, 2, 4
+
 TIMES = "??" * 10
 """Placeholder of the first and the last time in the hex of a record or header."""
 _CODES: dict[type[Exception], str] = {BacklogError: "BACKLOG", ChangedBatchError: "CONFLICT"}

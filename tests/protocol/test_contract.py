@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.batching.batch import MAX_ROWS, MAX_TEXTS
 from acker_redis.protocol import commands, scripts
-from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
 from acker_redis.protocol.config import CREATED, OPTIONAL, AckerConfig
-from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,26 +118,6 @@ def test_configuration_of_the_contract_is_that_of_the_code() -> None:
     wire = dict(zip(CREATED, AckerConfig().to_wire(), strict=True)) | OPTIONAL
     assert {field: rows[field] for field in wire} == wire
     assert set(wire) == set(AckerConfig.__slots__)
-
-
-def test_limits_of_the_contract_are_those_of_the_code() -> None:
-    assert f"{MAX_ROWS} rows and {MAX_TEXTS // 1024} KiB of texts" in CONTRACT
-    _, code = parts("apply")
-    assert "MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000" in code
-    assert "MAX_FENCES = 100000" in code
-    assert "local MAX_IDS, MAX_BYTES = 64, 512 * 1024" in parts("take")[1]
-    assert "up to 512 KiB of entries" in CONTRACT
-    assert commands.MAX_TAKE == 64
-    _, code = parts("apply_blocks")
-    numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
-    assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
-    assert f"MAX_SPARSE, ABSENT = {MAX_NAMED}, " in code
-    assert "MAX_TASKS = 1000" in code
-    assert "MAX_FENCES = 100000" in code
-    assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
-    words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} named slots"
-    assert words in CONTRACT
-    assert f"{SLOTS} trees" in CONTRACT
 
 
 def test_scripts_use_no_numbers_for_ids() -> None:

@@ -13,7 +13,7 @@ from acker_redis.integrations.kafka_messages.work import with_id
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.spark import anchors_of, from_headers, to_headers
 from acker_redis.spark.names import Names, need_ids
-from acker_redis.trees.message_id import MAX_ANCHORS, MAX_TEXT, MessageId
+from acker_redis.trees.message_id import MAX_MESSAGE, MAX_TREES, MessageId
 from tests.spark.conftest import MakeSparkAcker, outcomes
 
 KAFKA = "array<struct<key:string,value:binary>>"
@@ -84,8 +84,8 @@ VALID: list[Headers | None] = [
     [("acker-tuple", b"7:40"), ("a", b""), ("Acker-Tuple", b"3:41")],
     [("acker-tuple", b"%d:%d" % (TUPLE_MAX - 1, TUPLE_MAX))],
     [("acker-tuple", b"0000000000000000007:40")],
-    [("acker-tuple", b"7:40".ljust(MAX_TEXT))],
-    [("acker-tuple", b",".join(b"%d:1" % (n + 1) for n in range(MAX_ANCHORS)))],
+    [("acker-tuple", b"7:40".ljust(MAX_MESSAGE))],
+    [("acker-tuple", b",".join(b"%d:1" % (n + 1) for n in range(MAX_TREES)))],
 ]
 
 
@@ -126,8 +126,8 @@ def test_header_that_is_no_message_id_is_an_error(spark: SparkSession, ansi: str
                 with_headers(spark, [headers]).select(from_headers()).collect()
         with pytest.raises(PySparkException, match="an anchor occurs twice"):
             with_headers(spark, [[("acker-tuple", b"7:40,7:41")]]).select(from_headers()).collect()
-        longest = b"7:40".ljust(MAX_TEXT)
-        most = b",".join(b"%d:1" % (n + 1) for n in range(MAX_ANCHORS + 1))
+        longest = b"7:40".ljust(MAX_MESSAGE)
+        most = b",".join(b"%d:1" % (n + 1) for n in range(MAX_TREES + 1))
         for value, words in ((longest + b",", "65536 characters"), (most, "at most 1638 trees")):
             with pytest.raises(InvalidBatchError, match=words):
                 MessageId.from_headers([("acker-tuple", value)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, block_anchor, parse_tuple
 from acker_redis.trees import message_id
-from acker_redis.trees.message_id import MAX_ANCHORS, MAX_TEXT, MessageId
+from acker_redis.trees.message_id import MAX_MESSAGE, MAX_TREES, MessageId
 from acker_redis.trees.processing import Processing
 
 ANCHORS = st.integers(1, ANCHOR_MAX) | st.builds(
@@ -151,17 +151,17 @@ def test_values_that_are_no_message_id_are_refused(given: Any) -> None:
 
 
 def test_longest_message_id_round_trips() -> None:
-    most = {ANCHOR_MAX - i: TUPLE_MAX for i in range(MAX_ANCHORS)}
+    most = {ANCHOR_MAX - i: TUPLE_MAX for i in range(MAX_TREES)}
     text = str(MessageId(most))
-    assert MAX_TEXT - 40 < len(text) <= MAX_TEXT
+    assert MAX_MESSAGE - 40 < len(text) <= MAX_MESSAGE
     assert MessageId.parse(text) == MessageId(most)
     with pytest.raises(InvalidBatchError, match="at most 1638 trees"):
         MessageId({**most, 1: 1})
     with pytest.raises(InvalidBatchError, match="at most 1638 trees"):
-        MessageId.parse(",".join(f"{i + 1}:1" for i in range(MAX_ANCHORS + 1)))
-    assert MessageId.parse("7:40".ljust(MAX_TEXT)) == MessageId({7: 40})
+        MessageId.parse(",".join(f"{i + 1}:1" for i in range(MAX_TREES + 1)))
+    assert MessageId.parse("7:40".ljust(MAX_MESSAGE)) == MessageId({7: 40})
     with pytest.raises(InvalidBatchError, match="65536 characters"):
-        MessageId.parse("7:40".ljust(MAX_TEXT + 1))
+        MessageId.parse("7:40".ljust(MAX_MESSAGE + 1))
 
 
 @given(MESSAGE_IDS)
@@ -216,10 +216,10 @@ class Whole(str):
 @pytest.mark.parametrize(
     "values",
     [
-        [Whole("," * (MAX_TEXT + 1))],
+        [Whole("," * (MAX_MESSAGE + 1))],
         [Whole("," * 1000)] * 66,
         [b"," * 2**24],
-        [""] * (MAX_TEXT + 2),
+        [""] * (MAX_MESSAGE + 2),
     ],
 )
 def test_header_that_is_too_long_is_refused_before_it_is_taken_apart(values: list[Any]) -> None:

@@ -14,7 +14,7 @@ from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.id_maker import PLAIN, UNKNOWN, IdMaker
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, block_anchor
 from acker_redis.trees import processing_batch
-from acker_redis.trees.message_id import MAX_TEXT, MessageId
+from acker_redis.trees.message_id import MAX_MESSAGE, MessageId
 from acker_redis.trees.processing import Processing
 from acker_redis.trees.processing_batch import ProcessingBatch
 
@@ -108,7 +108,8 @@ def test_texts_are_parsed_as_one_by_one(texts: list[str], as_bytes: bool) -> Non
         ["7:9223372036854775808"], ["9223372036854775808:7"], ["7:99999999999999999999999"],
         ["0:7"], ["7:0"], ["-7:7"], ["7:"], [":7", "7:7"], ["7:7\n8:8"], ["7:7", "8:8\n"],
         ["7 :7"], ["7:7:7"], [f"{2**62 + 4095}:7"], ["7:1,7:2"], ["\u0667:1"],
-        [b"7:1", "7\udc80:1"], ["1:" + "0" * 20 + "5"], ["0" * MAX_TEXT + "1:5"], ["7:1", "08:1"],
+        [b"7:1", "7\udc80:1"], ["1:" + "0" * 20 + "5"], ["0" * MAX_MESSAGE + "1:5"],
+        ["7:1", "08:1"],
     ],
 )  # fmt: skip
 def test_fast_path_leaves_other_texts_to_the_parser(texts: list[Any]) -> None:

@@ -32,7 +32,7 @@ from acker_redis.protocol.ids import TUPLE_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, words
 from acker_redis.trees import processing as tuple_tree
-from acker_redis.trees.message_id import MAX_ANCHORS, MessageId
+from acker_redis.trees.message_id import MAX_TREES, MessageId
 from acker_redis.trees.processing import Emitted, OpenTree, Processing, emit, emit_from
 from proof.reference.acker import Reference
 from tests.support import rows_of
@@ -648,7 +648,7 @@ def test_failed_emit_of_a_window_changes_nothing() -> None:
 
 
 def test_too_many_trees_for_one_message() -> None:
-    many = [begun(MessageId({i + 1: 1})) for i in range(MAX_ANCHORS + 1)]
+    many = [begun(MessageId({i + 1: 1})) for i in range(MAX_TREES + 1)]
     assert MessageId.parse(str(emit_from(*many[1:], key="k"))).keys() == set(range(2, 1640))
     with pytest.raises(InvalidBatchError, match="at most 1638"):
         emit_from(*many, key="l")

@@ -9,13 +9,24 @@ from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
 from acker_api.shapes.status import Configuration
-from acker_redis.protocol.config import MAX_EDGES
+from acker_redis.protocol.config import MAX_EDGES, RANGES, AckerConfig
 
-_MOST = 10**12
+_DEFAULTS = AckerConfig()
 _TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"
 _WITHIN = "Time in which a tree must complete to count as good; 0: before it expires"
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 EdgeName = Annotated[str, Field(pattern=NAME)]
+
+
+def _new(name: str, **more: Any) -> Any:
+    """Return the field of a whole number, with its default and its range."""
+    low, high = RANGES[name]
+    return Field(default=getattr(_DEFAULTS, name), ge=low, le=high, **more)
+
+
+def _change(name: str, low: int = 1, **more: Any) -> Any:
+    """Return the field of a whole number that a request may change."""
+    return Field(default=None, ge=low, le=RANGES[name][1], **more)
 
 
 class NewNamespace(BaseModel):
@@ -35,20 +46,18 @@ class NewNamespace(BaseModel):
     )
 
     name: str = Field(pattern=NAME)
-    shards: int = Field(default=1, ge=1, le=1024, description="A power of two")
-    buckets: int = Field(default=3, ge=2, le=16)
-    tick_ms: int = Field(default=30_000, ge=1, le=_MOST)
-    high_water: int = Field(default=100_000, ge=1, le=_MOST)
+    shards: int = _new("shards", description="A power of two")
+    buckets: int = _new("buckets")
+    tick_ms: int = _new("tick_ms")
+    high_water: int = _new("high_water")
     refresh: Literal["never", "update"] = Field(
         default="never", description="`update`: every row resets the timeout, up to the deadline"
     )
-    deadline_ms: int = Field(
-        default=0,
-        ge=0,
-        le=_MOST,
+    deadline_ms: int = _new(
+        "deadline_ms",
         description="With `refresh` `update`: maximum age of a tree, at least `buckets` ticks",
     )
-    outcomes_limit: int = Field(default=1_000_000, ge=1, le=_MOST)
+    outcomes_limit: int = _new("outcomes_limit")
     publish: bool = True
     edges: list[EdgeName] = Field(
         default=[],
@@ -56,8 +65,8 @@ class NewNamespace(BaseModel):
         description="Different names of the ways on which messages go from one step to the next; "
         "they cannot be changed later",
     )
-    slo_target: float = Field(default=99, ge=50, lt=100, description=_TARGET)
-    slo_ms: int = Field(default=0, ge=0, le=_MOST, description=_WITHIN)
+    slo_target: float = Field(default=_DEFAULTS.slo_target, ge=50, lt=100, description=_TARGET)
+    slo_ms: int = _new("slo_ms", description=_WITHIN)
 
     def given(self) -> dict[str, Any]:
         """Return the settings in the request, as fields of AckerConfig."""
@@ -83,18 +92,16 @@ class Changes(BaseModel):
         json_schema_extra={"example": {"high_water": 2_000_000}},
     )
 
-    high_water: int | None = Field(default=None, ge=1, le=_MOST)
-    tick_ms: int | None = Field(default=None, ge=1, le=_MOST)
-    outcomes_limit: int | None = Field(default=None, ge=1, le=_MOST)
-    deadline_ms: int | None = Field(
-        default=None,
-        ge=1,
-        le=_MOST,
+    high_water: int | None = _change("high_water")
+    tick_ms: int | None = _change("tick_ms")
+    outcomes_limit: int | None = _change("outcomes_limit")
+    deadline_ms: int | None = _change(
+        "deadline_ms",
         description="Only with `refresh` `update`; it holds from the next row of each tree on",
     )
     slo_target: float | None = Field(default=None, ge=50, lt=100, description=_TARGET)
-    slo_ms: int | None = Field(
-        default=None, ge=0, le=_MOST, description=f"{_WITHIN}; for trees that end from now on"
+    slo_ms: int | None = _change(
+        "slo_ms", 0, description=f"{_WITHIN}; for trees that end from now on"
     )
 
 

@@ -1,14 +1,9 @@
 """Shapes of verdicts, as ``acker-redis outcomes --json`` prints them."""
 
-from typing import Literal
-
 from pydantic import BaseModel, Field
 
 from acker_api.reading.verdicts import Told, VerdictPage
 from acker_redis.protocol.outcome import Cause
-
-Verdict = Literal["ack", "nack", "touch"]
-Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "reset"]
 
 
 class Outcome(BaseModel):

@@ -3,16 +3,16 @@ apply: XOR a batch of rows into the checksums of their tuple trees; all or nothi
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+ARGV[1]  producer  name of the producer's lane, up to MAX_PRODUCER bytes; '' = no fence; a name that
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..1024
+ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..MAX_ROWS
 ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, no duplicates
 ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
 ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if no row has TRACK
-ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then the why of each FAIL row
-                   (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
+ARGV[7+] texts     the source id of each TRACK row, then the why of each FAIL row, in row order;
+                   up to MAX_TEXT bytes of UTF-8 without control bytes, MAX_TEXTS in all
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
          failed: nacks of this call, rejected rows excluded; pending, high_water: of this
@@ -69,8 +69,11 @@ local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 -- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
 -- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
 -- current.
+-- From lua/spec.json, by python -m proof.spec
+local MIN_BUCKETS, MAX_BUCKETS = 2, 16
+
 local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
-if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+if not buckets or buckets < MIN_BUCKETS or buckets > MAX_BUCKETS or buckets % 1 ~= 0
   or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
   return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
 end
@@ -128,7 +131,10 @@ end
 -- shard_number, is_text, escape. Gives n, tracks, fails (number of rows, with TRACK and with FAIL),
 -- and for each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
 -- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
-local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_ROWS, MAX_TEXTS, MAX_TEXT = 1024, 64 * 1024, 255
+local MAX_TASKS, MAX_NAME = 1000, 64
+
 local n = #flags
 if n < 1 or n > MAX_ROWS then
   return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one has ' .. n)
@@ -144,8 +150,8 @@ if #ARGV ~= 6 + tracks + fails then
     .. 'number of texts is ' .. #ARGV - 6)
 elseif (tracks > 0) ~= (task ~= '') then
   return refuse('ARGS', 'a task must be given with TRACK rows, and must be empty without them')
-elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
-  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
+elseif task ~= '' and (#task > MAX_NAME or find(task, '[^A-Za-z0-9_.-]')) then
+  return refuse('ARGS', 'a task must be 1 to ' .. MAX_NAME .. ' characters of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
     .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
@@ -157,9 +163,9 @@ local bytes, others = 0, {}
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
-  if #text > 255 or (#text == 0 and i <= 6 + tracks) then
-    return refuse('ARGS', 'a source id must have 1 to 255 bytes and a why up to 255; text '
-      .. i - 7 .. ' has ' .. #text)
+  if #text > MAX_TEXT or (#text == 0 and i <= 6 + tracks) then
+    return refuse('ARGS', 'a source id must have 1 to ' .. MAX_TEXT .. ' bytes and a why up to '
+      .. MAX_TEXT .. '; text ' .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
   elseif not find(text, PLAIN) then
@@ -207,18 +213,21 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- The fencing token. A number that was applied before is a repeat, whether or not the producer got
 -- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
 -- written to it), and fence_old, the key that holds the producer's previous fence.
-local MAX_FENCES = 100000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_FENCES, MAX_PRODUCER, MAX_DIGEST = 100000, 128, 32
+
 local fence_key, fence_old, fence_value
 if producer == '' then
   if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
 else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
-  if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
-  elseif not seq or #seq > 15 or #digest > 32 then
+  if #producer > MAX_PRODUCER then
+    return refuse('ARGS', 'a producer has up to ' .. MAX_PRODUCER .. ' bytes, this one has '
+      .. #producer)
+  elseif not seq or #seq > 15 or #digest > MAX_DIGEST then
     return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
-      .. 'leading 0, digest up to 32 hex digits')
+      .. 'leading 0, digest up to ' .. MAX_DIGEST .. ' hex digits')
   end
   local durable = string.byte(producer) == 64
   local keys, fences, last = {}, 0, nil

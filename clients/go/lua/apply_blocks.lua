@@ -3,23 +3,24 @@ apply_blocks: XOR deltas into the checksums of whole blocks of tuple trees; all 
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+ARGV[1]  producer  name of the producer's lane, up to MAX_PRODUCER bytes; '' = no fence; a name that
                    begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    seven arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+ARGV[3+] blocks    seven arguments for each of 1 to MAX_BLOCKS blocks, no duplicates; MAX_CALL
+                   bytes in all:
          flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
-         header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
-                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
+         header    of a TRACK: slots n, 2 bytes, big-endian, 1..MAX_SLOTS; length of the task, one
+                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..MAX_TEXT bytes of UTF-8 without
                    control bytes; without TRACK ''
          present   of a TRACK: '' = each slot holds a tree; or a bitmap of those that do,
                    ceil(n/8) bytes, bit 7 of byte 0 is slot 0, at least one; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
          deltas    8 bytes each, big-endian; of a TRACK 8n, 0 for a slot without a tree, and for
-                   a tree without messages; at most 4095, or '' for none
+                   a tree without messages; at most MAX_SLOTS, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
-                   byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
+                   byte; why, 0..MAX_TEXT bytes of UTF-8 without control bytes; or '' for none
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
          counted in trees; failed: nacks of this call, rejected trees excluded; pending,
@@ -39,7 +40,9 @@ local function refuse(code, words)
 end
 local producer, fence = ARGV[1], ARGV[2]
 
+-- From lua/spec.json, by python -m proof.spec
 local MAX_TASKS = 1000
+
 -- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
@@ -77,8 +80,11 @@ local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 -- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
 -- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
 -- current.
+-- From lua/spec.json, by python -m proof.spec
+local MIN_BUCKETS, MAX_BUCKETS = 2, 16
+
 local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
-if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+if not buckets or buckets < MIN_BUCKETS or buckets > MAX_BUCKETS or buckets % 1 ~= 0
   or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
   return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
 end
@@ -203,11 +209,14 @@ end
 -- touch, deltas, and where given slots, task, label, present, trees (of a TRACK; present is a
 -- bitmap, or '' for all slots), at (slots of sparse deltas), failed (slots and whys); and ids, in
 -- the same order. Needs is_text, width, ones, has, band, MASKS.
-local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, ABSENT = 4096, string.rep('\0', 8)
+-- From lua/spec.json, by python -m proof.spec
+local MAX_BLOCKS, MAX_CALL, MAX_SLOTS = 64, 1024 * 1024, 4095
+local MAX_NAMED, MAX_TEXTS, MAX_TEXT, MAX_NAME = 4096, 64 * 1024, 255, 64
+
+local ABSENT = string.rep('\0', 8)
 local sparse, gaps = 0, {}
 
--- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
+-- Return the slots of a column, 2 bytes each; nil unless they ascend and are below MAX_SLOTS.
 local function read_slots(column)
   local list, last = {}, -1
   for k = 1, #column / 2 do
@@ -249,7 +258,7 @@ local function read_present(present, slots, deltas)
   local trees = #present == width(slots) and ones(present) or 0
   if trees == 0 then return nil, 'needs in present a bit for each slot, one of them set' end
   sparse = sparse + slots - trees
-  if sparse > MAX_SPARSE then return trees end -- refused below
+  if sparse > MAX_NAMED then return trees end -- refused below
   for slot = slots, 8 * #present - 1 do
     if has(present, slot) then return nil, 'has a bit after its last slot in present' end
   end
@@ -269,8 +278,8 @@ end
 local count = (#ARGV - 2) / 7
 local bytes, texts = 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
-if count > MAX_BLOCKS or bytes > MAX_BYTES then
-  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
+if count > MAX_BLOCKS or bytes > MAX_CALL then
+  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_CALL
     .. ' bytes, this one has ' .. count .. ' and ' .. bytes)
 end
 local function bad(k, words)
@@ -302,11 +311,11 @@ for k = 1, count do
     local task_length = byte(header, 3) or 0
     item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
     item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
-    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
+    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > MAX_NAME
       or find(item.task, '[^A-Za-z0-9_.-]') then
-      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 characters of A-Z a-z 0-9 '
-        .. '_ . -, and a label')
-    elseif #item.label > 255 or not is_text(item.label) then
+      return bad(k, 'needs a header: 1..' .. MAX_SLOTS .. ' slots, a task of 1 to ' .. MAX_NAME
+        .. ' characters of A-Z a-z 0-9 _ . -, and a label')
+    elseif #item.label > MAX_TEXT or not is_text(item.label) then
       return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
       return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
@@ -322,11 +331,13 @@ for k = 1, count do
     return bad(k, 'has a header or present slots, which are allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
-    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
+    return bad(k, 'needs 8 bytes of deltas for each slot, up to ' .. MAX_SLOTS)
   end
   if slots ~= '' then
     item.at = read_slots(slots)
-    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
+    if not item.at then
+      return bad(k, 'has slots that do not ascend, or one above ' .. MAX_SLOTS - 1)
+    end
     sparse = sparse + #item.at
   end
   if failed ~= '' then
@@ -340,8 +351,8 @@ for k = 1, count do
   end
   items[k], ids[k], seen[id] = item, id, true
 end
-if texts > MAX_TEXTS or sparse > MAX_SPARSE then
-  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
+if texts > MAX_TEXTS or sparse > MAX_NAMED then
+  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_NAMED
     .. ' named slots, this one has ' .. texts .. ' and ' .. sparse)
 end
 
@@ -353,18 +364,21 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- The fencing token. A number that was applied before is a repeat, whether or not the producer got
 -- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
 -- written to it), and fence_old, the key that holds the producer's previous fence.
-local MAX_FENCES = 100000
+-- From lua/spec.json, by python -m proof.spec
+local MAX_FENCES, MAX_PRODUCER, MAX_DIGEST = 100000, 128, 32
+
 local fence_key, fence_old, fence_value
 if producer == '' then
   if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
 else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
-  if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
-  elseif not seq or #seq > 15 or #digest > 32 then
+  if #producer > MAX_PRODUCER then
+    return refuse('ARGS', 'a producer has up to ' .. MAX_PRODUCER .. ' bytes, this one has '
+      .. #producer)
+  elseif not seq or #seq > 15 or #digest > MAX_DIGEST then
     return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
-      .. 'leading 0, digest up to 32 hex digits')
+      .. 'leading 0, digest up to ' .. MAX_DIGEST .. ' hex digits')
   end
   local durable = string.byte(producer) == 64
   local keys, fences, last = {}, 0, nil

@@ -34,8 +34,11 @@ local conf_buckets, conf_current = conf[2], conf[3]
 -- The ring of buckets, over which scripts loop. Any producer can write meta, and a loop over a
 -- billion buckets would stop Redis for all. Needs conf_buckets, conf_current. Gives buckets,
 -- current.
+-- From lua/spec.json, by python -m proof.spec
+local MIN_BUCKETS, MAX_BUCKETS = 2, 16
+
 local buckets, current = tonumber(conf_buckets), tonumber(conf_current)
-if not buckets or buckets < 2 or buckets > 16 or buckets % 1 ~= 0
+if not buckets or buckets < MIN_BUCKETS or buckets > MAX_BUCKETS or buckets % 1 ~= 0
   or not current or current < 0 or current >= buckets or current % 1 ~= 0 then
   return refuse('SCHEMA', meta .. ' has been tampered with: buckets or current')
 end
@@ -43,7 +46,9 @@ end
 -- Refuse a meta that is too large, before it is read whole: any producer can write it, and to read
 -- millions of fields would stop Redis for all. A thousand sources have four fields each, the rest
 -- are some hundred. Needs meta.
+-- From lua/spec.json, by python -m proof.spec
 local MAX_FIELDS = 10000
+
 if call('HLEN', meta) > MAX_FIELDS then
   return refuse('SCHEMA', meta .. ' has been tampered with: more than ' .. MAX_FIELDS .. ' fields')
 end

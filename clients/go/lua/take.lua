@@ -4,7 +4,7 @@ take: delete outcomes that their source has handled. Idempotent: missing entries
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  task      the source, [A-Za-z0-9_.-]{1,64}
-ARGV[2+] ids       1 to 64 ids of stream entries, <ms>-<n>
+ARGV[2+] ids       1 to MAX_TAKE ids of stream entries, <ms>-<n>
 
 Reply    {entries deleted, verdicts in them, verdicts that still wait, ids processed}
          with large entries the call stops early; send the ids after the processed ones again
@@ -19,14 +19,15 @@ local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
 local task = ARGV[1]
-local MAX_IDS, MAX_BYTES = 64, 512 * 1024
+-- From lua/spec.json, by python -m proof.spec
+local MAX_TAKE, MAX_TAKE_BYTES, MAX_NAME = 64, 512 * 1024, 64
 
 if #KEYS ~= 2 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'needs two keys (shard, shard:meta)')
-elseif #ARGV < 2 or #ARGV > 1 + MAX_IDS then
-  return refuse('ARGS', 'needs a task and 1 to ' .. MAX_IDS .. ' ids')
-elseif #task > 64 or not string.find(task, '^[A-Za-z0-9_.-]+$') then
-  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
+elseif #ARGV < 2 or #ARGV > 1 + MAX_TAKE then
+  return refuse('ARGS', 'needs a task and 1 to ' .. MAX_TAKE .. ' ids')
+elseif #task > MAX_NAME or not string.find(task, '^[A-Za-z0-9_.-]+$') then
+  return refuse('ARGS', 'a task must be 1 to ' .. MAX_NAME .. ' characters of A-Z a-z 0-9 _ . -')
 end
 for i = 2, #ARGV do
   local ms, n = string.match(ARGV[i], '^(%d+)%-(%d+)$')
@@ -46,7 +47,7 @@ end
 local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
 local found, seen, verdicts, bytes, looked = {}, {}, 0, 0, 0
 for i = 2, #ARGV do
-  if bytes >= MAX_BYTES then break end
+  if bytes >= MAX_TAKE_BYTES then break end
   looked = looked + 1
   local entry = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   -- Compare the ids that Redis returns: 01-0 and 1-0 are the same entry.

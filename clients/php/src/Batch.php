@@ -44,10 +44,15 @@ final class Ids
     public const ANCHOR_MAX = (1 << 62) - 1;
     public const TUPLE_MAX = PHP_INT_MAX;
     public const BLOCK_MAX = (1 << 50) - 1;
+    // From lua/spec.json, by python -m proof.spec
     public const MAX_SLOTS = 4095;
     public const MAX_TEXT = 255;
-    private const MAX_MESSAGE = 64 * 1024;
+    public const MAX_SHARDS = 1024;
+    public const MAX_TAKE = 64;
+    public const EDGE_BIT = 55;
+    private const MAX_MESSAGE = 65536;
     private const MAX_TREES = 1638;
+
     /** Labels of Spark's blocks; they name consecutive records. */
     private const OF_SPARK = '/@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$/D';
 
@@ -243,7 +248,7 @@ final class Ids
     public static function parseMessage(string $text): array
     {
         if (strlen($text) > self::MAX_MESSAGE) {
-            AckerException::refuse('the text of a message id has at most 65536 characters');
+            AckerException::refuse('the text of a message id has at most ' . self::MAX_MESSAGE . ' characters');
         }
         $ids = [];
         foreach (trim($text, " \t") === '' ? [] : explode(',', $text) as $pair) {
@@ -393,6 +398,7 @@ final class Row
  */
 final class Batch
 {
+    // From lua/spec.json, by python -m proof.spec
     public const TRACK = 1;
     public const FAIL = 2;
     public const TOUCH = 4;
@@ -486,7 +492,7 @@ final class Batch
         $values = array_map(Ids::delta(...), array_values($deltas));
         $count = count($values);
         if ($count < 1 || $count > Ids::MAX_SLOTS) {
-            AckerException::refuse("a block has 1 to 4095 trees, not $count");
+            AckerException::refuse('a block has 1 to ' . Ids::MAX_SLOTS . " trees, not $count");
         }
         if (isset($this->blocks[$number])) {
             AckerException::refuse("block $label is tracked twice; use another label for each attempt");
@@ -628,10 +634,11 @@ final class Batch
             AckerException::refuse('this batch was already sent; add new rows to a new batch');
         }
         if (count($this->rows) + $rows > self::MAX_ROWS || $this->texts + $texts > self::MAX_TEXTS) {
-            AckerException::refuse('a batch has at most 1024 rows and 65536 bytes of texts; apply this one and begin another');
+            AckerException::refuse('a batch has at most ' . self::MAX_ROWS . ' rows and ' . self::MAX_TEXTS
+                . ' bytes of texts; apply this one and begin another');
         }
         if (count($this->blocks) + $blocks > self::MAX_BLOCKS) {
-            AckerException::refuse('a batch tracks at most 64 blocks; apply this one and begin another');
+            AckerException::refuse('a batch tracks at most ' . self::MAX_BLOCKS . ' blocks; apply this one and begin another');
         }
     }
 

@@ -82,7 +82,6 @@ final class Config
 /** A client of one namespace. A forked child starts with a new lane and a new connection. */
 final class Client
 {
-    private const MAX_ENTRIES = 64;
     private const FIRST_PAUSE = 0.05;
     private const LONGEST_PAUSE = 0.5;
     /** Pattern of an error reply of Redis, as opposed to an error text of phpredis. */
@@ -310,7 +309,7 @@ final class Client
      *
      * @return list<Entry>
      */
-    public function read(string $task, int $count = self::MAX_ENTRIES): array
+    public function read(string $task, int $count = Ids::MAX_TAKE): array
     {
         Ids::name('task', $task);
         $this->checkProcess();
@@ -340,7 +339,7 @@ final class Client
         $taken = 0;
         foreach ($ids as $shard => $its) {
             while ($its) {
-                [, $verdicts, , $looked] = $this->run('take', $shard, [$task, ...array_slice($its, 0, self::MAX_ENTRIES)]);
+                [, $verdicts, , $looked] = $this->run('take', $shard, [$task, ...array_slice($its, 0, Ids::MAX_TAKE)]);
                 $taken += $verdicts;
                 $its = array_slice($its, $looked);
             }
@@ -617,7 +616,7 @@ final class Client
     private function shardsOf(string $text): int
     {
         $shards = preg_match('/^[1-9][0-9]{0,3}$/D', $text) ? (int) $text : 0;
-        if ($shards < 1 || $shards > 1024 || $shards & ($shards - 1)) {
+        if ($shards < 1 || $shards > Ids::MAX_SHARDS || $shards & ($shards - 1)) {
             throw $this->tampered();
         }
         return $shards;

@@ -13,7 +13,6 @@ namespace AckerRedis;
  */
 final class IdMaker
 {
-    private const EDGE_BIT = 55;
     private const MAX_UNLISTED = 1000;
     /** @var \Closure(): string the salt is secret: a dump or an export does not show the result of a closure */
     private readonly \Closure $salt;
@@ -33,7 +32,7 @@ final class IdMaker
         private readonly \ArrayObject $unlisted,
     ) {
         $this->salt = static fn (): string => $salt;
-        $this->low = $edges || $salt === '' ? (1 << self::EDGE_BIT) - 1 : Ids::TUPLE_MAX;
+        $this->low = $edges || $salt === '' ? (1 << Ids::EDGE_BIT) - 1 : Ids::TUPLE_MAX;
     }
 
     /** Return the bit of an edge; 0 for '' and for an unlisted edge, which is logged once. */
@@ -44,7 +43,7 @@ final class IdMaker
         }
         $number = array_search($edge, $this->edges, true);
         if ($number !== false) {
-            return 1 << self::EDGE_BIT + $number;
+            return 1 << Ids::EDGE_BIT + $number;
         }
         if (!isset($this->unlisted[$edge]) && count($this->unlisted) < self::MAX_UNLISTED) {
             $this->unlisted[$edge] = true;
@@ -62,7 +61,7 @@ final class IdMaker
      */
     public function edgesOf(int $residual): array
     {
-        $odd = fn (int $k): bool => (bool) ($residual >> self::EDGE_BIT + $k & 1);
+        $odd = fn (int $k): bool => (bool) ($residual >> Ids::EDGE_BIT + $k & 1);
         return array_values(array_filter($this->edges, $odd, ARRAY_FILTER_USE_KEY));
     }
 

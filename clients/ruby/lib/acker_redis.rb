@@ -29,8 +29,6 @@ module AckerRedis
   # Threads may share a client: one of them sends at a time. A forked child starts with a new lane and
   # a new connection.
   class Client
-    # Entries of a shard that one call reads or takes.
-    MAX_ENTRIES = 64
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 0.5
     # Seconds until the next attempt to read edges and salt.
@@ -202,7 +200,7 @@ module AckerRedis
     end
 
     # Return waiting entries, up to +count+ a shard, the oldest first. Entries stay until they are taken.
-    def read(task, count = MAX_ENTRIES)
+    def read(task, count = MAX_TAKE)
       AckerRedis.check_name("task", task)
       @monitor.synchronize do
         check_process
@@ -225,7 +223,7 @@ module AckerRedis
           ids = its.map(&:id)
           taken = 0
           until ids.empty?
-            _, verdicts, _, looked = run("take", shard, [task, *ids.first(MAX_ENTRIES)])
+            _, verdicts, _, looked = run("take", shard, [task, *ids.first(MAX_TAKE)])
             taken += verdicts
             ids = ids.drop(looked)
           end
@@ -469,7 +467,7 @@ module AckerRedis
     # Return a number of shards that Redis holds: a power of two up to 1024.
     def shards_of(text)
       shards = text.to_s.match?(/\A[1-9][0-9]{0,3}\z/) ? Integer(text) : 0
-      raise tampered unless shards.between?(1, 1024) && (shards & (shards - 1)).zero?
+      raise tampered unless shards.between?(1, MAX_SHARDS) && (shards & (shards - 1)).zero?
 
       shards
     end

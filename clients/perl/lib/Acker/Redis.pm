@@ -11,13 +11,12 @@ use File::Basename ();
 use JSON::PP ();
 use Time::HiRes ();
 use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_label check_name
-  check_row ANCHOR_MAX);
+  check_row ANCHOR_MAX MAX_SHARDS MAX_TAKE);
 use Acker::Redis::Ids ();
 use Acker::Redis::Message ();
 
 our $VERSION = '0.1.0';
 
-use constant MAX_ENTRIES => 64;    # entries of a shard that one call reads or takes
 use constant { FIRST_PAUSE => 0.05, LONGEST_PAUSE => 0.5 };
 use constant IDS_RETRY => 2;       # seconds until the next attempt to read edges and salt
 use constant MAX_REDIRECTS => 5;
@@ -196,7 +195,7 @@ sub read {
     my @entries;
     for my $shard (0 .. $shards - 1) {
         my $stream = $self->_prefix($shard) . ":outcomes:$task";
-        my $found = $self->_ask($shard, xrange => $stream, '-', '+', 'COUNT', $count // MAX_ENTRIES);
+        my $found = $self->_ask($shard, xrange => $stream, '-', '+', 'COUNT', $count // MAX_TAKE);
         push @entries, map { _entry($maker, $shard, @$_) } @$found;
     }
     return @entries;
@@ -211,7 +210,7 @@ sub take {
     for my $shard (sort { $a <=> $b } keys %ids) {
         my @ids = @{ $ids{$shard} };
         while (@ids) {
-            my @some = @ids[ 0 .. (@ids > MAX_ENTRIES ? MAX_ENTRIES : @ids) - 1 ];
+            my @some = @ids[ 0 .. (@ids > MAX_TAKE ? MAX_TAKE : @ids) - 1 ];
             my $reply = $self->_run(take => $shard, $task, @some);
             $taken += $reply->[1];
             splice @ids, 0, $reply->[3];
@@ -555,7 +554,7 @@ sub _read_config {
 # Return whether a text is a number of shards: a power of two up to 1024.
 sub _is_shards {
     my ($text) = @_;
-    return ($text // '') =~ /\A[1-9][0-9]{0,3}\z/ && $text <= 1024 && !($text & $text - 1);
+    return ($text // '') =~ /\A[1-9][0-9]{0,3}\z/ && $text <= MAX_SHARDS && !($text & $text - 1);
 }
 
 sub _tampered { return Acker::Redis::Error->new(SCHEMA => $_[0]->_prefix(0) . ':meta has been tampered with') }

@@ -31,6 +31,7 @@ module AckerRedis
     end
   end
 
+  # From lua/spec.json, by python -m proof.spec
   TRACK = 1
   FAIL = 2
   TOUCH = 4
@@ -43,8 +44,13 @@ module AckerRedis
   # Bytes of one call of apply_blocks.
   MAX_CALL = 1024 * 1024
   # Maximum length of a message id in characters, and maximum number of its trees.
-  MAX_MESSAGE = 64 * 1024
-  MAX_TREES = MAX_MESSAGE / 40
+  MAX_MESSAGE = 65536
+  MAX_TREES = 1638
+  MAX_SHARDS = 1024
+  MAX_TAKE = 64
+  # The bit of edge 0 in an id.
+  EDGE_BIT = 55
+
   ANCHOR_MAX = 2**62 - 1
   TUPLE_MAX = 2**63 - 1
   BLOCK_MAX = 2**50 - 1

@@ -7,7 +7,6 @@ module AckerRedis
   # messages go from one step to the next. The id of a message on edge k of the namespace has bit 55 + k,
   # its code.
   class IdMaker
-    EDGE_BIT = 55
     MAX_UNLISTED = 1000
     private_constant :MAX_UNLISTED
 

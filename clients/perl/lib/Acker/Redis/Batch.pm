@@ -13,12 +13,16 @@ die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsi
 
 our $VERSION = '0.1.0';
 our @EXPORT_OK = qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_id
-  check_name check_text check_label check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
+  check_name check_text check_label check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX
+  MAX_SHARDS MAX_TAKE EDGE_BIT);
 
+# From lua/spec.json, by python -m proof.spec
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
 use constant MAX_CALL => 1024 * 1024;                      # bytes of one call of apply_blocks
-use constant { MAX_MESSAGE => 64 * 1024, MAX_TREES => 1638 };    # characters of a message id; trees of a message
+use constant { MAX_MESSAGE => 65536, MAX_TREES => 1638 };    # characters of a message id; trees of a message
+use constant { MAX_SHARDS => 1024, MAX_TAKE => 64, EDGE_BIT => 55 };    # EDGE_BIT: the bit of edge 0
+
 # ** would calculate with doubles.
 use constant { ANCHOR_MAX => (1 << 62) - 1, TUPLE_MAX => ~0 >> 1, BLOCK_MAX => (1 << 50) - 1, BLOCK_BIT => 1 << 62 };
 
@@ -92,7 +96,7 @@ sub new_anchor { return (new_ids(1, ANCHOR_MAX))[0] }
 sub block_anchor {
     my ($block, $given) = @_;
     my $slot = _number($given);
-    refuse('a slot is a number from 0 to 4094, not ' . _said($given)) if !defined $slot || $slot >= MAX_SLOTS;
+    refuse('a slot is a number from 0 to ' . (MAX_SLOTS - 1) . ', not ' . _said($given)) if !defined $slot || $slot >= MAX_SLOTS;
     return BLOCK_BIT | check_block($block) << 12 | $slot;
 }
 
@@ -129,7 +133,7 @@ sub check_text {
     my $data = $text;
     utf8::encode($data);
     my $bytes = length $data;
-    refuse("a $kind has $least to 255 bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
+    refuse("a $kind has $least to ${\MAX_TEXT} bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
     refuse("a $kind must not contain control characters") if $data =~ /[\x00-\x1f\x7f]/;
     return $data;
 }
@@ -191,7 +195,7 @@ sub whole {
 sub parse_message {
     my ($text) = @_;
     refuse('a message id is text, not ' . _said($text)) if !defined $text || ref $text;
-    refuse('the text of a message id has at most 65536 characters') if length $text > MAX_MESSAGE;
+    refuse('the text of a message id has at most ' . MAX_MESSAGE . ' characters') if length $text > MAX_MESSAGE;
     return {} if $text =~ /\A[ \t]*\z/;
     my %ids;
     for my $pair (split /,/, $text, -1) {
@@ -253,7 +257,7 @@ sub track_block {
     my $number = check_block($block);
     refuse('deltas are a reference to an array') if ref $deltas ne 'ARRAY';
     my @values = map { check_delta($_) } @$deltas;
-    refuse('a block has 1 to 4095 trees, not ' . @values) if !@values || @values > MAX_SLOTS;
+    refuse('a block has 1 to ' . MAX_SLOTS . ' trees, not ' . @values) if !@values || @values > MAX_SLOTS;
     refuse("block $label is tracked twice; use another label for each attempt") if $self->{blocks}{$number};
     for my $anchor (grep { $_ > ANCHOR_MAX && _block_of($_) == $number } $self->anchors) {
         my $slot = $anchor & 4095;
@@ -299,9 +303,9 @@ sub _needs_task {
 sub _room {
     my ($self, $rows, $texts, $blocks) = @_;
     refuse('this batch was already sent; add new rows to a new batch') if $self->{sent};
-    refuse('a batch has at most 1024 rows and 65536 bytes of texts; apply this one and begin another')
+    refuse("a batch has at most ${\MAX_ROWS} rows and ${\MAX_TEXTS} bytes of texts; apply this one and begin another")
       if @{ $self->{order} } + $rows > MAX_ROWS || $self->{texts} + $texts > MAX_TEXTS;
-    refuse('a batch tracks at most 64 blocks; apply this one and begin another')
+    refuse('a batch tracks at most ' . MAX_BLOCKS . ' blocks; apply this one and begin another')
       if @{ $self->{block_order} } + $blocks > MAX_BLOCKS;
 }
 

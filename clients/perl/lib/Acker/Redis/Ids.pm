@@ -7,12 +7,11 @@ use strict;
 use warnings;
 use Carp ();
 use Digest::SHA ();
-use Acker::Redis::Batch qw(new_ids TUPLE_MAX);
+use Acker::Redis::Batch qw(new_ids TUPLE_MAX EDGE_BIT);
 
 our $VERSION = '0.1.0';
 our @CARP_NOT = qw(Acker::Redis Acker::Redis::Message);    # a warning names a line of the user's program
 
-use constant EDGE_BIT => 55;    # the bit of edge 0
 use constant MAX_WARNINGS => 1000;
 
 # $edges has the names in the order of the configuration. $unlisted belongs to the client object: it

@@ -15,11 +15,12 @@ import java.util.Map;
  * again. Not thread-safe.
  */
 public final class Batch {
+    // From lua/spec.json, by python -m proof.spec
     /** Maximum anchors of a batch. */
     public static final int MAX_ROWS = 1024;
-
+    static final int MAX_BLOCKS = 64;
     private static final int MAX_TEXTS = 64 * 1024;
-    private static final int MAX_BLOCKS = 64;
+
     private static final byte[] EMPTY = {};
 
     final String task;

@@ -14,8 +14,10 @@ import java.util.stream.IntStream;
  * tree that expires tells where a message is missing.
  */
 final class IdMaker {
+    // From lua/spec.json, by python -m proof.spec
     private static final int EDGE_BIT = 55;
     private static final int MAX_EDGES = 8;
+
     private static final int MAX_UNLISTED = 1000;
     private static final System.Logger LOG = System.getLogger("acker.redis");
 

@@ -29,10 +29,11 @@ public final class Ids {
     /** Highest number of a block. */
     public static final long BLOCK_MAX = (1L << 50) - 1;
 
+    // From lua/spec.json, by python -m proof.spec
     /** Maximum trees of a block. */
     public static final int SLOTS = 4095;
-
     static final int MAX_TEXT = 255;
+
     private static final long IN_BLOCK = 1L << 62;
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_.-]{1,64}");

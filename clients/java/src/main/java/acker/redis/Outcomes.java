@@ -16,7 +16,9 @@ import java.util.function.Consumer;
  * also after a crash. A task has one reader; it may run in any thread.
  */
 public final class Outcomes {
+    // From lua/spec.json, by python -m proof.spec
     private static final int MAX_TAKE = 64;
+
     private final Acker acker;
     private final String task;
 

@@ -9,8 +9,9 @@ import java.util.List;
 
 /** One call of a script, which is applied completely or not at all, under its own number. */
 final class Part {
-    private static final int MAX_BLOCKS = 64;
+    // From lua/spec.json, by python -m proof.spec
     private static final int MAX_CALL = 1024 * 1024;
+
     private static final byte[] EMPTY = {};
 
     /** {@code apply} or {@code apply_blocks}. */
@@ -63,7 +64,7 @@ final class Part {
         for (Batch.Block block : blocks) {
             List<byte[]> packed = pack(block, task);
             int bytes = packed.stream().mapToInt(each -> each.length).sum();
-            if (call == null || call.names.size() == MAX_BLOCKS || call.bytes + bytes > MAX_CALL) {
+            if (call == null || call.names.size() == Batch.MAX_BLOCKS || call.bytes + bytes > MAX_CALL) {
                 call = new Part("apply_blocks", shard);
                 calls.add(call);
             }

@@ -25,8 +25,9 @@ import java.util.stream.IntStream;
  */
 public final class Processing {
     private static final Pattern PAIR = Pattern.compile("[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*");
-    private static final int MAX_TEXT = 64 * 1024;
-    private static final int MAX_TREES = MAX_TEXT / 40;
+    // From lua/spec.json, by python -m proof.spec
+    private static final int MAX_MESSAGE = 65536;
+    private static final int MAX_TREES = 1638;
 
     private final Consumer<List<Row>> sink;
     /** Returns the maker of ids, given whether an id is derived, which needs the salt. */
@@ -189,9 +190,9 @@ public final class Processing {
     /** Returns the ids of a message by anchor, parsed from its text. */
     static Map<Long, Long> parse(String text) {
         if (text == null) throw AckerException.refused("a message id is text, not null; for an unanchored message, ''");
-        if (text.length() > MAX_TEXT) {
+        if (text.length() > MAX_MESSAGE) {
             throw AckerException.refused("the text of a message id has at most %d characters, not %d",
-                    MAX_TEXT, text.length());
+                    MAX_MESSAGE, text.length());
         }
         Map<Long, Long> ids = new LinkedHashMap<>();
         if (text.isBlank()) return ids;

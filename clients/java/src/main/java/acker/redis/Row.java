@@ -10,6 +10,7 @@ package acker.redis;
  * @param why the reason of a failure, up to 255 bytes
  */
 public record Row(long anchor, long delta, int flags, String why) {
+    // From lua/spec.json, by python -m proof.spec
     static final int TRACK = 1;
     public static final int FAIL = 2;
     public static final int TOUCH = 4;

@@ -1,0 +1,306 @@
+"""Write the numbers and words of ``lua/spec.json`` to the code and the pages that use them.
+
+python -m proof.spec           write, and print the files that changed
+python -m proof.spec --check   print the files that are not current, and numbers outside of regions
+
+A comment with "From lua/spec.json" opens a region, which ends at the next blank line. Each
+declaration in it stays where it is, with the name, visibility and comments of its language; this
+program writes its value:
+
+    MAX_ROWS = 1024            a limit or flag; also maxRows, flagTrack, _acker_MAX_ROWS, X => 1
+    MIN_BUCKETS, MAX_BUCKETS   the range of a field of the configuration
+    tick_ms = { 1, 1e12 }      the same; "tick_ms": (1, 10**12)
+    tick_ms = 1e12             its maximum
+    slo_ms = '0'               its default
+    Reason = Literal["..."]    verdicts, reasons, causes; reason: 'a' | 'b' in TypeScript
+
+In Markdown the table of a topic follows the comment. In a file with a region, the defaults of a
+dataclass of the configuration are written, too.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "From lua/spec.json"
+_ROOTS = ("lua", "acker_redis", "api/acker_api", "clients", "proof", "docs")
+_SUFFIXES = frozenset(
+    {".lua", ".py", ".js", ".ts", ".go", ".java", ".php", ".pm", ".rb", ".c", ".h", ".sh", ".md"}
+)
+_NUMBER = r"\d[\d_]*(?:e\d+)?(?:(?: \* |\*\*)\d+)*L?"
+_DECLARED = re.compile(
+    rf"(?<![\w.$:-])(\w+(?:, \w+)*)((?:: \w+)?\s*=>?\s*)({_NUMBER}(?:, {_NUMBER})*)"
+    r"(?![\w.(]| [*/+-] ?[\w(])"
+)
+_RANGE = re.compile(rf"(\w+)(\"?\s*[:=]\s*[({{]\s*)({_NUMBER}), ({_NUMBER})(?=\s*[)}}])")
+_TEXT = re.compile(r"(\w+)(\"?\s*[:=]\s*)(['\"])([^'\"]*)\3")
+_DEFAULT = re.compile(r"^(    )(\w+)(: [^=\n]+ = )([^\n]+)$", re.M)
+_LITERAL = re.compile(r"\b(Verdict|Reason|Cause)( = Literal\[)[^\]]*(?=\])")
+_UNION = re.compile(r"\b(verdict|reason)(: )'[a-z]+'(?: \| '[a-z]+')+")
+_NAME = re.compile(r"(A-Za-z0-9_\.-\]\{1,|\b1 to )(\d+)(?=\}| characters of A-Z a-z)")
+
+
+@cache
+def spec() -> Json:
+    """Return the content of ``lua/spec.json``."""
+    loaded: Json = json.loads((ROOT / "lua" / "spec.json").read_text())
+    return loaded
+
+
+def number(value: float | str) -> float:
+    """Return a number of the specification.
+
+    >>> number("64 KiB"), number(1e12)
+    (65536, 1000000000000.0)
+    """
+    if not isinstance(value, str):
+        return value
+    count, unit = value.split()
+    return int(count) << {"KiB": 10, "MiB": 20}[unit]
+
+
+def constants() -> dict[str, float | str]:
+    """Return the value of each constant by its name: limits, flags, and ranges of integer fields.
+
+    >>> constants()["MAX_SHARDS"]
+    1024
+    """
+    found = {
+        name: value for part in ("limits", "flags") for name, (value, _) in spec()[part].items()
+    }
+    for field, given in spec()["configuration"].items():
+        if "range" in given:
+            found[f"MIN_{field.upper()}"], found[f"MAX_{field.upper()}"] = given["range"]
+    return found
+
+
+def constant(name: str) -> str:
+    """Return the specification's name of a constant of some language.
+
+    >>> constant("maxTakeBytes"), constant("_acker_MAX_ROWS"), constant("flagFail")
+    ('MAX_TAKE_BYTES', 'MAX_ROWS', 'FAIL')
+    """
+    name = re.sub(r"^(_acker_|ACKER_|flag(?=[A-Z]))", "", name)
+    if not name.isupper():
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    return "MAX_SLOTS" if name == "SLOTS" else name
+
+
+def written(value: float | str, suffix: str) -> str:
+    """Return a number as a language writes it.
+
+    >>> written("64 KiB", ".go"), written("64 KiB", ".sh"), written(1e12, ".py")
+    ('64 * 1024', '65536', '10**12')
+    """
+    if isinstance(value, str) and suffix != ".sh":
+        count, unit = value.split()
+        return " * ".join([count, "1024"] if unit == "KiB" else ["1024"] * 2)
+    exact = number(value)
+    if exact == 10**12:
+        return "10**12" if suffix == ".py" else "1e12"
+    return f"{exact:_}" if suffix == ".py" and exact >= 10_000 else f"{exact}"
+
+
+def _declared(suffix: str, match: re.Match[str]) -> str:
+    names, values = match[1].split(", "), match[3].split(", ")
+    given, fields = constants(), spec()["configuration"]
+    wanted = []
+    for name, value in zip(names[-len(values) :], values, strict=False):
+        if constant(name) in given and name not in fields:
+            wanted.append(written(given[constant(name)], suffix))
+        elif "range" in fields.get(name, {}):
+            wanted.append(written(fields[name]["range"][1], suffix))
+        else:
+            raise SystemExit(f"a region has {name} = {value}, which lua/spec.json does not have")
+    return f"{match[1]}{match[2]}{', '.join(wanted)}"
+
+
+def _range(suffix: str, match: re.Match[str]) -> str:
+    low, high = spec()["configuration"][match[1]]["range"]
+    return f"{match[1]}{match[2]}{written(low, suffix)}, {written(high, suffix)}"
+
+
+def _text(match: re.Match[str]) -> str:
+    field = spec()["configuration"].get(match[1])
+    return f"{match[1]}{match[2]}{match[3]}{field['default']}{match[3]}" if field else match[0]
+
+
+def _words(name: str) -> list[str]:
+    return (["", *spec()["causes"]]) if name == "cause" else list(spec()[f"{name}s"])
+
+
+def _literal(match: re.Match[str]) -> str:
+    return match[1] + match[2] + ", ".join(f'"{word}"' for word in _words(match[1].lower()))
+
+
+def _union(match: re.Match[str]) -> str:
+    return match[1] + match[2] + " | ".join(f"'{word}'" for word in _words(match[1]))
+
+
+def _default(match: re.Match[str]) -> str:
+    field = spec()["configuration"].get(match[2])
+    if not field:
+        return match[0]
+    value = field["default"]
+    text = {"yes": "True", "": "()"}.get(value) or (
+        f'"{value}"' if isinstance(value, str) else written(value, ".py")
+    )
+    return match[1] + match[2] + match[3] + (f"{value:.1f}" if "float" in match[3] else text)
+
+
+def _shown(value: float | str) -> str:
+    exact = number(value)
+    return (
+        value
+        if isinstance(value, str)
+        else "10^12"
+        if exact == 10**12
+        else f"{exact:,}"
+        if exact >= 10_000
+        else f"{exact}"
+    )
+
+
+def _limits() -> Iterator[tuple[str, ...]]:
+    yield "limit", "value", "of"
+    for name, (value, meaning) in spec()["limits"].items():
+        yield f"`{name}`", _shown(value), meaning
+
+
+def _flags() -> Iterator[tuple[str, ...]]:
+    yield "flag", "value", "a row with it"
+    for name, (value, meaning) in spec()["flags"].items():
+        yield name, str(value), meaning
+
+
+def _configuration() -> Iterator[tuple[str, ...]]:
+    yield "field", "default", "range", "meaning"
+    for name, field in spec()["configuration"].items():
+        low, high = field.get("range", ("", ""))
+        default = field["default"]
+        default = f"`{default}`" if isinstance(default, str) and default else default
+        span = f"{low} .. {_shown(high)}" if high else ""
+        yield f"`{name}`", str(default), span, field["meaning"]
+
+
+def _reasons() -> Iterator[tuple[str, ...]]:
+    yield "reason", "verdict and cause"
+    for name, meaning in spec()["reasons"].items():
+        yield f"`{name}`", meaning
+
+
+def _errors() -> Iterator[tuple[str, ...]]:
+    yield "code", "when"
+    for name, (_, meaning) in spec()["errors"].items():
+        yield f"`{name}`", meaning
+
+
+def _exceptions() -> Iterator[tuple[str, ...]]:
+    yield "code", "when", "exception in Python"
+    for name, (kind, meaning) in spec()["errors"].items():
+        yield f"`{name}`", meaning, f"`{kind}`"
+
+
+_TABLES: dict[str, Callable[[], Iterator[tuple[str, ...]]]] = {
+    "limits": _limits,
+    "flags": _flags,
+    "configuration": _configuration,
+    "reasons": _reasons,
+    "errors": _errors,
+    "exceptions": _exceptions,
+}
+
+
+def _table(topic: str) -> str:
+    head, *rows = _TABLES[topic]()
+    lines = [
+        "".join(f"| {cell} ".replace("|  ", "| ") for cell in row) + "|" for row in (head, *rows)
+    ]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def _region(suffix: str, text: str) -> str:
+    text = _LITERAL.sub(_literal, _UNION.sub(_union, text))
+    text = _TEXT.sub(_text, _RANGE.sub(partial(_range, suffix), text))
+    return _DECLARED.sub(partial(_declared, suffix), text)
+
+
+MARKED = re.compile(rf"^.*{re.escape(MARK)}.*\n(?:.*\S.*\n)*", re.M)
+_TABLE = re.compile(rf"^(<!-- {re.escape(MARK)}.*: (\w+) -->\n\n)(?:\|.*\n)*", re.M)
+
+
+def filled(text: str, suffix: str) -> str:
+    """Return the text of a file with the values of the specification."""
+    name = str(spec()["limits"]["MAX_NAME"][0])
+    text = _NAME.sub(lambda match: match[1] + name, text)
+    if MARK not in text:
+        return text
+    if suffix == ".md":
+        return _TABLE.sub(lambda match: f"{match[1]}{_table(match[2])}\n", text)
+    if suffix == ".py":
+        text = _DEFAULT.sub(_default, text)
+    return MARKED.sub(lambda match: _region(suffix, match[0]), text)
+
+
+def files() -> Iterator[Path]:
+    """Yield the files that may use the specification."""
+    for top in _ROOTS:
+        for folder, folders, names in os.walk(ROOT / top):
+            place = Path(folder)
+            copies = place.parent == ROOT / "clients"
+            skipped = {"node_modules", "__pycache__", "target", *(["lua", "out"] if copies else [])}
+            folders[:] = sorted(set(folders) - skipped)
+            for name in sorted(names):
+                path = place / name
+                if path.suffix in _SUFFIXES and path != Path(__file__).resolve():
+                    yield path
+
+
+def stale() -> dict[Path, str]:
+    """Return the wanted text of each file that is not current."""
+    wanted = {}
+    for path in files():
+        text = path.read_text()
+        if (current := filled(text, path.suffix)) != text:
+            wanted[path] = current
+    return wanted
+
+
+def typed() -> list[str]:
+    """Return the limits, by name and value, that are declared outside of a region."""
+    found, limits = [], {name: number(value) for name, (value, _) in spec()["limits"].items()}
+    for path in files():
+        text = MARKED.sub("", path.read_text()) if path.suffix != ".md" else ""
+        for match in _DECLARED.finditer(text):
+            for name, value in zip(match[1].split(", "), match[3].split(", "), strict=False):
+                factors = value.removesuffix("L").replace("_", "").split(" * ")
+                is_field = name in spec()["configuration"] or "*" in factors[0]
+                if not is_field and limits.get(constant(name)) == prod(map(float, factors)):
+                    found.append(f"{path.relative_to(ROOT)}: {name} = {value}")
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Run the command; return 1 if ``--check`` finds something."""
+    outdated = stale()
+    for path, text in outdated.items():
+        print(path.relative_to(ROOT))
+        if words != ["--check"]:
+            path.write_text(text)
+    if words == ["--check"]:
+        print(*typed(), sep="\n")
+        return int(bool(outdated or typed()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

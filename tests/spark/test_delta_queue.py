@@ -31,7 +31,7 @@ class FakeDelta:
         self.writes: list[dict[str, Any]] = []
         self.reads: list[dict[str, Any]] = []
         self.errors: list[Exception] = []
-        self.tokens: list[str] = []
+        self.commits: list[tuple[int, str, dict[str, str]]] = []
 
     def write(self, df: DataFrame, options: dict[str, Any]) -> None:
         if self.errors:
@@ -47,8 +47,9 @@ class FakeDelta:
             assert df.where(f"NOT ({where})").isEmpty(), "Delta refuses such rows"
             self.rows = self.read(df.sparkSession).where(f"NOT ({where})").collect()
         self.schema = df.schema
-        self.rows += df.collect()
-        self.tokens.append(token)
+        new = df.collect()
+        self.rows += new
+        self.commits.append((len(self.commits), token, {"numOutputRows": str(len(new))}))
 
     def read(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(self.rows, self.schema or MARKS)
@@ -113,7 +114,8 @@ def delta(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> FakeDelta:
     def history(owner: Any, statement: str, *args: Any, **kwargs: Any) -> DataFrame:
         if not statement.startswith(f"DESCRIBE HISTORY delta.`{PATH}`"):
             return sql(owner, statement, *args, **kwargs)
-        return owner.createDataFrame([(each,) for each in fake.tokens], "userMetadata STRING")
+        columns = "version INT, userMetadata STRING, operationMetrics MAP<STRING, STRING>"
+        return owner.createDataFrame(fake.commits, columns)
 
     monkeypatch.setattr(type(spark), "sql", history)
     return fake
@@ -133,10 +135,10 @@ def test_write_passes_the_query_and_the_batch_to_delta(
     queue = DeltaQueue(PATH + "/")
     for _ in range(2):
         queue.write(records(spark, "a", "b"), "app@q", 3)
-    for _ in range(2):
-        queue.write(records(spark), "app@q", 4)
+    for found in ([], [], ["c"]):
+        queue.write(records(spark, *found), "app@q", 4)  # the run without rows was acked
     common = {"format": "delta", "path": PATH, "mode": "append", "txnAppId": "app@q"}
-    assert delta.writes == [common | {"txnVersion": version} for version in ("3", "4", "4")]
+    assert delta.writes == [common | {"txnVersion": version} for version in ("3", "4", "4", "4")]
     assert names(queue.read(spark)) == ["a", "b"]
 
 

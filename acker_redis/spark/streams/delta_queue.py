@@ -9,7 +9,7 @@ one succeeds. Rows of the batch that the table has are overwritten instead (``re
 reads the table and is retried if Delta finds a conflict.
 
 **Delta skips an append of which it knows the application and the version**, and says nothing. It
-does not look whether the rows are still there, nor whose they are. So each append has a token, by
+does not look whether the rows are still there, nor whose they are. So each commit has a token, by
 which the queue finds it in the history of the table.
 """
 
@@ -102,7 +102,7 @@ class DeltaQueue:
             self._accepted = kind
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
-        """Append a batch of a query; a no-op if the table has it.
+        """Append a batch of a query; a no-op if the table has it, or its last commit had no rows.
 
         Args:
             df: The rows.
@@ -119,7 +119,8 @@ class DeltaQueue:
         spark, of_batch = df.sparkSession, _of_batch(query_id, batch_id)
         if self._has(spark, of_batch) or self._append(df, query_id, batch_id):
             return
-        if not self._has(spark, of_batch) and not df.isEmpty():
+        had = self._has(spark, of_batch) or self._had_none(spark, query_id, batch_id)
+        if not had and not df.isEmpty():
             raise DataLossError(
                 f"the Delta table {self.path} has no row of batch {batch_id} of query {query_id}, "
                 "and Delta skipped the append, because it remembers an append of this batch or of "
@@ -155,8 +156,8 @@ class DeltaQueue:
             # Delta remembers the batch of an earlier namespace, or of a run without rows.
             if df.isEmpty():
                 return
-        rows = _marked(df, query_id, batch_id)
-        _retried(lambda: self._save(rows, "overwrite", replaceWhere=of_batch))
+        rows, token = _marked(df, query_id, batch_id), _token(query_id, batch_id, uuid.uuid4().hex)
+        _retried(lambda: self._save(rows, "overwrite", userMetadata=token, replaceWhere=of_batch))
 
     def read_stream(self, spark: SparkSession, **options: str) -> DataFrame:
         """Return the rows as a streaming DataFrame; the table must exist.
@@ -206,11 +207,19 @@ class DeltaQueue:
 
     def _append(self, df: DataFrame, query_id: str, batch_id: int) -> bool:
         """Append a batch; return whether Delta has committed it, and not skipped it."""
-        rows, token = _marked(df, query_id, batch_id), uuid.uuid4().hex
+        rows, token = _marked(df, query_id, batch_id), _token(query_id, batch_id, uuid.uuid4().hex)
         txn = {"txnAppId": query_id, "txnVersion": str(batch_id)}
         _retried(lambda: self._save(rows, "append", userMetadata=token, **txn))
         history = df.sparkSession.sql(f"DESCRIBE HISTORY {self._name} LIMIT {_COMMITS}")
         return not history.where(F.col("userMetadata") == token).isEmpty()
+
+    def _had_none(self, spark: SparkSession, query_id: str, batch_id: int) -> bool:
+        """Return whether the last commit of a batch is known, and had no rows."""
+        history = spark.sql(f"DESCRIBE HISTORY {self._name}")
+        mine = history.where(F.col("userMetadata").startswith(_token(query_id, batch_id, "")))
+        last = mine.orderBy(F.desc("version")).first()
+        metrics = last["operationMetrics"] if last is not None else {}
+        return "0" in (metrics.get("numOutputRows"), metrics.get("numFiles"))
 
     def _save(self, rows: DataFrame, mode: str, **options: str) -> None:
         writer = rows.write.format("delta").mode(mode).options(**options)
@@ -242,6 +251,10 @@ def _retried(step: Callable[[], None]) -> None:
 
 def _of_batch(query_id: str, batch_id: int) -> str:
     return f"{_QUERY} = '{check_query(query_id)}' AND {_BATCH} = {batch_id}"
+
+
+def _token(query_id: str, batch_id: int, commit: str = "") -> str:
+    return f"{query_id}/{batch_id}/{commit}"
 
 
 def _marked(df: DataFrame, query_id: str, batch_id: int) -> DataFrame:

@@ -35,11 +35,11 @@ def stage(
 
 
 def test_calls_do_what_a_queue_promises(stage: Stage, tmp_path: Path) -> None:
-    """As the fake does: a batch is there once, and ``replace`` overwrites it alone."""
+    """As the fake does: a batch is there once, also one without rows; ``replace`` overwrites it."""
     one = [(1, "app@q", 0), (2, "app@q", 0)]
     two = [(5, "app@q", 1), (6, "app@q", 1)]
     found = stage.run(steps.calls, tmp_path / "table")
-    assert found[:-3] == [one, one, [*one, (4, "app@q", 1)], *3 * [[*one, *two]], one]
+    assert found[:-3] == [one, one, [*one, (4, "app@q", 1)], *4 * [[*one, *two]], one, one]
     # Delta remembers appends of both batches, and skips those of the new rows.
     assert found[-3:] == 2 * [[*one, (8, "app@q", 1)]] + [[*one, (8, "app@q", 1), (9, "app@q", 3)]]
 

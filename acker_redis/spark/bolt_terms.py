@@ -7,6 +7,7 @@ needs no mentions, and none are collected.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -64,7 +65,7 @@ class BoltTerms:
         self._outputs = 0
         self._once: list[DataFrame] = []
         self._splits: list[_Split] = []
-        self._written: list[tuple[DataFrame, int | None]] = []
+        self._written: list[tuple[DataFrame, Callable[[], int | None]]] = []
 
     @property
     def used(self) -> bool:
@@ -221,25 +222,28 @@ class BoltTerms:
             else:
                 self._terms.remove(each.terms)
 
-    def wrote(self, df: DataFrame, rows: int | None) -> None:
-        """Note rows that were written to a sink, and how many, if that is known."""
-        self._written.append((df, rows))
+    def wrote(self, df: DataFrame, count: Callable[[], int | None]) -> None:
+        """Note rows that were written to a sink, and what counts them there, as far as known."""
+        self._written.append((df, count))
 
-    def _dropped(self, report: Report) -> bool:
-        """Return whether an ack of all messages acked some of which no row was written."""
-        counts = [rows for _, rows in self._written if rows is not None]
-        if not self._all_acked or self._terms or not 0 < len(self._written) == len(counts):
-            return False
+    def _dropped(self, report: Report) -> int | None:
+        """Return how many rows were written, if an ack of all messages acked some without a row."""
+        if not self._all_acked or self._terms or not self._written:
+            return None
         columns = (self._names.anchor, self._names.tuple)
+        if not all(may_drop_rows(df, columns) for df, _ in self._written):
+            return None
+        counts = [count() for _, count in self._written]
+        known = [rows for rows in counts if rows is not None]
         # The report counts a message of several trees for each of them, so those are left out.
-        return sum(counts) < report.messages and all(
-            may_drop_rows(df, columns) for df, _ in self._written
-        )
+        fewer = len(known) == len(counts) and sum(known) < report.messages
+        return sum(known) if fewer else None
 
     def warn(self, report: Report) -> None:
         """Log messages that vanished, and once a query that a lost row may go unnoticed."""
         namespace = self._given.application.namespace
-        if self._dropped(report) and self._given.memory.is_first("written", report):
+        written = self._dropped(report)
+        if written is not None and self._given.memory.is_first("written", report):
             log.warning(
                 "%s: batch %d of query %s wrote %d rows, and acked %d messages by ack(): the plan "
                 "of the rows has dropped messages, as an inner join does, and they count as done. "
@@ -248,7 +252,7 @@ class BoltTerms:
                 namespace,
                 report.batch_id,
                 self._given.name,
-                sum(rows or 0 for _, rows in self._written),
+                written,
                 report.messages,
             )
         if report.mentioned > self._outputs and self._given.memory.is_first("split", report):

@@ -8,6 +8,7 @@ through different DataFrames. If the block raises, nothing is acked, and Spark r
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
@@ -421,7 +422,7 @@ class MicroBatch:
         self._terms.once(df)
         if not ack:
             returned = self._replace(df, sink)
-            self._terms.wrote(df, rows_written(sink, returned, self.name, self.batch_id))
+            self._terms.wrote(df, partial(rows_written, sink, returned, self.name, self.batch_id))
             return
         names = self._application.names
         ids = [names.anchors] if need_ids(df, names) else [names.anchor, names.tuple]

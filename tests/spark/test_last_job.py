@@ -5,7 +5,9 @@ import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import MagicMock
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -243,3 +245,17 @@ def test_ack_of_all_messages_after_rows_were_dropped_is_warned_about(
             said = f"batch 0 of query test@q{number} wrote 2 rows, and acked 12 messages by ack()"
             assert said in each
             assert "write(rows, sink, ack=True)" in each
+
+
+def test_rows_are_counted_for_the_warning_alone(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A footer that the driver cannot read, such as an encrypted one, stops no batch."""
+    world, footers = World(by_driver.client), MagicMock(side_effect=pa.ArrowInvalid("encrypted"))
+    monkeypatch.setattr(pq, "read_metadata", footers)
+    for batch_id, every in enumerate([False, True]):
+        messages = frame(spark, firsts(world.track(*[1] * 12)))
+        with by_driver.batch(messages, batch_id) as b:
+            b.write(b.df.where("n < 2").select("n"), FileQueue(tmp_path))
+            b.ack(None if every else b.df.where("n >= 0"))
+        assert footers.called == every

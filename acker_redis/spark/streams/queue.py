@@ -1,5 +1,6 @@
 """A queue between two streaming queries, and one in a directory of Parquet files."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from itertools import combinations
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeGuard
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -219,7 +221,9 @@ def rows_written(queue: Queue, returned: object, query_id: str, batch_id: int) -
     """
     if can_stage(queue):
         files = queue.batch_path(query_id, batch_id).glob("*.parquet")
-        return sum(int(pq.read_metadata(file).num_rows) for file in files)
+        with contextlib.suppress(OSError, pa.ArrowException):  # a footer may be encrypted
+            return sum(int(pq.read_metadata(file).num_rows) for file in files)
+        return None
     return returned if type(returned) is int else None
 
 

@@ -541,8 +541,8 @@ static int read_config(acker_client *client, acker_error *error) {
                 number(reply->element[5], "shards", 1 << 20, &shards) &&
                 number(reply->element[5], "buckets", 1 << 20, &buckets) &&
                 number(reply->element[5], "tick_ms", FOREVER / MS / 16, &tick) && shards > 0 &&
-                shards <= MAX_SHARDS && !(shards & (shards - 1)) && buckets > 1 && buckets <= MAX_BUCKETS &&
-                tick > 0 &&
+                shards <= MAX_SHARDS && !(shards & (shards - 1)) && buckets >= MIN_BUCKETS &&
+                buckets <= MAX_BUCKETS && tick > 0 &&
                 !acker_read_edges(text(reply->element[5], "edges"), &edges);
     if (good) {
         acker_text salt = text(reply->element[5], "salt");

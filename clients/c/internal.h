@@ -9,7 +9,7 @@
 
 /* From lua/spec.json, by python -m proof.spec */
 enum { TRACK = 1, FAIL = 2, TOUCH = 4 };
-enum { MAX_SHARDS = 1024, MAX_BUCKETS = 16, MAX_NAME = 64, EDGE_BIT = 55 };
+enum { MAX_SHARDS = 1024, MIN_BUCKETS = 2, MAX_BUCKETS = 16, MAX_NAME = 64, EDGE_BIT = 55 };
 enum { MAX_ROWS = 1024, MAX_TEXTS = 64 * 1024, MAX_TEXT = 255, MAX_TAKE = 64 };
 enum { MAX_BLOCKS = 64, MAX_CALL = 1024 * 1024, MAX_SLOTS = 4095 };
 enum { MAX_MESSAGE = 65536, MAX_TREES = 1638 };

@@ -16,6 +16,7 @@ const (
 	flagFail   = 2
 	flagTouch  = 4
 	maxShards  = 1024
+	minBuckets = 2
 	maxBuckets = 16
 	edgeBit    = 55 // edge k is this bit + k of the ids of its messages
 	maxRows    = 1024

@@ -463,7 +463,7 @@ func badConfig() error {
 	return &Error{Code: "SCHEMA", Words: "the configuration in Redis is one that no script writes"}
 }
 
-// shardsOf returns a number of shards that Redis holds: a power of two up to 1024.
+// shardsOf returns a number of shards that Redis holds: a power of two up to maxShards.
 func shardsOf(text string) (int, error) {
 	shards, err := strconv.Atoi(text)
 	if err != nil || shards < 1 || shards > maxShards || shards&(shards-1) != 0 {
@@ -566,7 +566,7 @@ func (c *Client) read() (*config, error) {
 	tick, bad2 := strconv.ParseInt(meta["tick_ms"], 10, 64)
 	high, bad3 := strconv.ParseInt(meta["high_water"], 10, 64)
 	salt := meta["salt"]
-	if bad1 != nil || bad2 != nil || bad3 != nil || buckets < 2 || buckets > maxBuckets || tick < 1 || tick > 1e12 ||
+	if bad1 != nil || bad2 != nil || bad3 != nil || buckets < minBuckets || buckets > maxBuckets || tick < 1 || tick > 1e12 ||
 		len(salt) != 32 {
 		return nil, badConfig()
 	}

@@ -16,6 +16,8 @@ const MAX_BLOCKS = 64;
 const MAX_CALL = 1024 * 1024;
 const MAX_MESSAGE = 65536;
 export const MAX_SHARDS = 1024;
+export const MIN_BUCKETS = 2;
+export const MAX_BUCKETS = 16;
 export const MAX_TAKE = 64;
 
 const ANCHOR_MAX = 2n ** 62n - 1n;

@@ -4,7 +4,8 @@
 import { randomBytes } from 'node:crypto';
 import { emitWarning } from 'node:process';
 import {
-  Batch, FAIL, MAX_SHARDS, MAX_TAKE, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine, newAnchor, shardOf, xorIds,
+  Batch, FAIL, MAX_BUCKETS, MAX_SHARDS, MAX_TAKE, MIN_BUCKETS, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine,
+  newAnchor, shardOf, xorIds,
 } from './batch.js';
 import { AckerError, refuse } from './errors.js';
 import { IdMaker } from './ids.js';
@@ -343,7 +344,8 @@ export class Acker {
     const edges = (meta.get('edges') ?? '').split(',').filter(Boolean);
     const salt = meta.get('salt') ?? '';
     const [shards, buckets, tickMs] = ['shards', 'buckets', 'tick_ms'].map((field) => meta.get(field));
-    const isRing = /^([2-9]|1[0-6])$/.test(buckets) && /^[1-9][0-9]{0,12}$/.test(tickMs);
+    const isRing = /^[1-9][0-9]?$/.test(buckets) && buckets >= MIN_BUCKETS && buckets <= MAX_BUCKETS
+      && /^[1-9][0-9]{0,12}$/.test(tickMs);
     if (!isRing || !/^[0-9a-f]{32}$/.test(salt)) throw this.#tampered();
     const known = this.#shardsOf(shards);
     this.#ids.configure(edges, salt);
@@ -356,7 +358,7 @@ export class Acker {
     return this.#config;
   }
 
-  /** Return a number of shards that Redis holds: a power of two up to 1024. */
+  /** Return a number of shards that Redis holds: a power of two up to MAX_SHARDS. */
   #shardsOf(text) {
     const shards = /^[1-9][0-9]{0,3}$/.test(text) ? Number(text) : 0;
     if (shards < 1 || shards > MAX_SHARDS || shards & (shards - 1)) throw this.#tampered();

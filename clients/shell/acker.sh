@@ -34,7 +34,8 @@ _acker_home=$(cd -- "$_acker_home" && pwd) || return 1
 
 # From lua/spec.json, by python -m proof.spec
 _acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64 _acker_MAX_CALL=1048576
-_acker_SLOTS=4095 _acker_MAX_TEXT=255 _acker_MAX_TAKE=64 _acker_MAX_SHARDS=1024 _acker_EDGE_BIT=55
+_acker_SLOTS=4095 _acker_MAX_TEXT=255 _acker_MAX_TAKE=64 _acker_EDGE_BIT=55
+_acker_MAX_SHARDS=1024 _acker_MIN_BUCKETS=2 _acker_MAX_BUCKETS=16 _acker_MAX_EDGES=8
 
 _acker_IN_BLOCK=$((1 << 62))
 # Versions of bash treat an unquoted backslash in a replacement differently.
@@ -408,7 +409,9 @@ _acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
   printf -v "$1" %s "$_up"
 }
 
-_acker_is_shards='^(1|2|4|8|16|32|64|128|256|512|1024)$'
+_acker_is_shards() { # TEXT: whether it is a power of two up to _acker_MAX_SHARDS
+  [[ $1 =~ ^[1-9][0-9]{0,3}$ ]] && (($1 <= _acker_MAX_SHARDS && !($1 & ($1 - 1))))
+}
 
 _acker_configured() { # read the configuration if it is unknown
   [[ -n $_acker_shards ]] || _acker_patiently _acker_config || _acker_fail_now
@@ -433,7 +436,7 @@ _acker_known_ids() { # read the configuration once, if it is unknown
 _acker_config() { _acker_untraced _acker_read_config; }
 
 _acker_read_config() { # read the configuration from shard 0
-  local i n salt='' edges='' name='[A-Za-z0-9_.-]{1,64}'
+  local i n salt='' edges='' name='[A-Za-z0-9_.-]{1,64}' most=$((_acker_MAX_EDGES - 1))
   _acker_call status 0 '' || return
   _acker_strings "$_acker_reply"
   _acker_shards='' _acker_resharding=''
@@ -449,9 +452,10 @@ _acker_read_config() { # read the configuration from shard 0
     esac
   done
   _acker_reply='' _acker_found=()
-  if ! [[ $_acker_shards =~ $_acker_is_shards &&
-    "$_acker_buckets $_acker_tick" =~ ^([2-9]|1[0-6])\ [1-9][0-9]{0,12}$ &&
-    $salt =~ ^[0-9a-f]{32}$ && $edges =~ ^($name(,$name){0,7})?$ ]]; then
+  if ! _acker_is_shards "$_acker_shards" || ! [[
+    "$_acker_buckets $_acker_tick" =~ ^[1-9][0-9]?\ [1-9][0-9]{0,12}$ &&
+    $salt =~ ^[0-9a-f]{32}$ && $edges =~ ^($name(,$name){0,$most})?$ ]] ||
+    ((_acker_buckets < _acker_MIN_BUCKETS || _acker_buckets > _acker_MAX_BUCKETS)); then
     _acker_shards='' _acker_fault=SCHEMA _acker_said="acker:{$_acker_ns:0}:meta has been tampered with"
     return 1
   fi
@@ -1077,7 +1081,7 @@ acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to CO
   _acker_patiently _acker_ask "HGET $key shards" || { _acker_fail_now; return; }
   shards=1
   if [[ $_acker_reply =~ ^\"(.*)\"$ ]]; then shards=${BASH_REMATCH[1]}; fi
-  if ! [[ $shards =~ $_acker_is_shards ]]; then
+  if ! _acker_is_shards "$shards"; then
     _acker_error SCHEMA "$key has been tampered with"
     return
   fi

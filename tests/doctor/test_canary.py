@@ -62,7 +62,7 @@ def test_the_canary_succeeds_and_leaves_no_key(make_acker: MakeAcker, shards: in
     before = dump(acker)
     found = fly(acker, shards)
     assert (found["canary"].level, found["pubsub"].level) == ("ok", "ok")
-    assert f"on {shards} shards" in found["canary"].detail
+    assert f"on {shards} shard{'s' * (shards > 1)} a tree" in found["canary"].detail
     assert f"{canary.ROUNDS} calls each" in found["latency"].detail
     assert dump(acker) == before
 

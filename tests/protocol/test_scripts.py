@@ -7,7 +7,6 @@ import pytest
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol import functions, scripts
-from benchmarks import parts
 
 LUA = scripts.directory()
 PARTS = sorted(path.stem for path in (LUA / "parts").glob("*.lua"))
@@ -120,9 +119,3 @@ def test_scripts_writes_complete_scripts(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["apply.lua", "take.lua"]
     for path in written:
         assert path.read_bytes() == scripts.load(path.stem).source
-
-
-def test_benchmark_finds_all_parts_of_apply() -> None:
-    """The benchmarks run only nightly, so check here that their markers are in the script."""
-    code = parts.instrumented().decode()
-    assert code.count("= redis.call('TIME')\n") == len(parts.PARTS) + 1

@@ -48,6 +48,8 @@ final class Ids
     public const MAX_SLOTS = 4095;
     public const MAX_TEXT = 255;
     public const MAX_SHARDS = 1024;
+    public const MIN_BUCKETS = 2;
+    public const MAX_BUCKETS = 16;
     public const MAX_TAKE = 64;
     public const EDGE_BIT = 55;
     private const MAX_MESSAGE = 65536;

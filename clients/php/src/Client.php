@@ -598,11 +598,14 @@ final class Client
         for ($i = 0; $i + 1 < count($flat); $i += 2) {
             $meta[$flat[$i]] = $flat[$i + 1];
         }
-        $patterns = ['buckets' => '/^([2-9]|1[0-6])$/D', 'tick_ms' => '/^[1-9][0-9]{0,12}$/D', 'salt' => '/^[0-9a-f]{32}$/D'];
+        $patterns = ['buckets' => '/^[1-9][0-9]?$/D', 'tick_ms' => '/^[1-9][0-9]{0,12}$/D', 'salt' => '/^[0-9a-f]{32}$/D'];
         foreach ($patterns as $field => $pattern) {
             if (!preg_match($pattern, $meta[$field] ?? '')) {
                 throw $this->tampered();
             }
+        }
+        if ($meta['buckets'] < Ids::MIN_BUCKETS || $meta['buckets'] > Ids::MAX_BUCKETS) {
+            throw $this->tampered();
         }
         $shards = $this->shardsOf($meta['shards'] ?? '');
         $this->reshard = ($meta['reshard'] ?? '') !== '';
@@ -612,7 +615,7 @@ final class Client
         return $this->config = new Config($shards, ($meta['buckets'] - 1) * (float) $meta['tick_ms'], $ids);
     }
 
-    /** Return a number of shards that Redis holds: a power of two up to 1024. */
+    /** Return a number of shards that Redis holds: a power of two up to MAX_SHARDS. */
     private function shardsOf(string $text): int
     {
         $shards = preg_match('/^[1-9][0-9]{0,3}$/D', $text) ? (int) $text : 0;

@@ -453,7 +453,8 @@ module AckerRedis
       meta = run("status", 0, [])[5].each_slice(2).to_h
       @reshard = !meta["reshard"].to_s.empty?
       raise tampered unless meta["salt"].to_s.match?(/\A[0-9a-f]{32}\z/) &&
-                            meta["buckets"].to_s.match?(/\A([2-9]|1[0-6])\z/) &&
+                            meta["buckets"].to_s.match?(/\A[1-9][0-9]?\z/) &&
+                            meta["buckets"].to_i.between?(MIN_BUCKETS, MAX_BUCKETS) &&
                             meta["tick_ms"].to_s.match?(/\A[1-9][0-9]{0,12}\z/)
 
       ids = IdMaker.new(meta["edges"].to_s.split(","), meta["salt"], @unlisted)
@@ -464,7 +465,7 @@ module AckerRedis
       raise tampered
     end
 
-    # Return a number of shards that Redis holds: a power of two up to 1024.
+    # Return a number of shards that Redis holds: a power of two up to MAX_SHARDS.
     def shards_of(text)
       shards = text.to_s.match?(/\A[1-9][0-9]{0,3}\z/) ? Integer(text) : 0
       raise tampered unless shards.between?(1, MAX_SHARDS) && (shards & (shards - 1)).zero?

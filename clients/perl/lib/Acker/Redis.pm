@@ -11,7 +11,7 @@ use File::Basename ();
 use JSON::PP ();
 use Time::HiRes ();
 use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_label check_name
-  check_row ANCHOR_MAX MAX_SHARDS MAX_TAKE);
+  check_row ANCHOR_MAX MAX_SHARDS MIN_BUCKETS MAX_BUCKETS MAX_TAKE);
 use Acker::Redis::Ids ();
 use Acker::Redis::Message ();
 
@@ -539,7 +539,8 @@ sub _read_config {
     my %meta = @{ $self->_run(status => 0)->[5] };
     my $salt = delete $meta{salt};    # secret: in no message
     my $valid = ($salt // '') =~ /\A[0-9a-f]{32}\z/;
-    $valid &&= _is_shards($meta{shards}) && ($meta{buckets} // '') =~ /\A(?:[2-9]|1[0-6])\z/;
+    $valid &&= _is_shards($meta{shards}) && ($meta{buckets} // '') =~ /\A[1-9][0-9]?\z/;
+    $valid &&= $meta{buckets} >= MIN_BUCKETS && $meta{buckets} <= MAX_BUCKETS;
     $valid &&= ($meta{tick_ms} // '') =~ /\A[1-9][0-9]{0,12}\z/;
     die $self->_tampered if !$valid;
     $self->{reshard} = length($meta{reshard} // '') > 0;
@@ -551,7 +552,7 @@ sub _read_config {
     };
 }
 
-# Return whether a text is a number of shards: a power of two up to 1024.
+# Return whether a text is a number of shards: a power of two up to MAX_SHARDS.
 sub _is_shards {
     my ($text) = @_;
     return ($text // '') =~ /\A[1-9][0-9]{0,3}\z/ && $text <= MAX_SHARDS && !($text & $text - 1);

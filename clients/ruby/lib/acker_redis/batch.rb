@@ -47,6 +47,8 @@ module AckerRedis
   MAX_MESSAGE = 65536
   MAX_TREES = 1638
   MAX_SHARDS = 1024
+  MIN_BUCKETS = 2
+  MAX_BUCKETS = 16
   MAX_TAKE = 64
   # The bit of edge 0 in an id.
   EDGE_BIT = 55

@@ -14,13 +14,14 @@ die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsi
 our $VERSION = '0.1.0';
 our @EXPORT_OK = qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_id
   check_name check_text check_label check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX
-  MAX_SHARDS MAX_TAKE EDGE_BIT);
+  MAX_SHARDS MIN_BUCKETS MAX_BUCKETS MAX_TAKE EDGE_BIT);
 
 # From lua/spec.json, by python -m proof.spec
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
 use constant MAX_CALL => 1024 * 1024;                      # bytes of one call of apply_blocks
 use constant { MAX_MESSAGE => 65536, MAX_TREES => 1638 };    # characters of a message id; trees of a message
+use constant { MIN_BUCKETS => 2, MAX_BUCKETS => 16 };
 use constant { MAX_SHARDS => 1024, MAX_TAKE => 64, EDGE_BIT => 55 };    # EDGE_BIT: the bit of edge 0
 
 # ** would calculate with doubles.

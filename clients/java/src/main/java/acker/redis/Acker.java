@@ -25,6 +25,7 @@ import java.util.stream.LongStream;
 public final class Acker {
     // From lua/spec.json, by python -m proof.spec
     private static final int MAX_SHARDS = 1024;
+    private static final int MIN_BUCKETS = 2;
     private static final int MAX_BUCKETS = 16;
 
     private static final long FIRST_PAUSE_MS = 20;
@@ -436,7 +437,7 @@ public final class Acker {
         try {
             int buckets = Integer.parseInt(meta.get("buckets"));
             long tickMs = Long.parseLong(meta.get("tick_ms"));
-            if (buckets < 2 || buckets > MAX_BUCKETS || tickMs < 1 || tickMs > 1_000_000_000_000L) throw tampered();
+            if (buckets < MIN_BUCKETS || buckets > MAX_BUCKETS || tickMs < 1 || tickMs > 1_000_000_000_000L) throw tampered();
             Config config = new Config(shardsOf(meta.get("shards")), buckets, tickMs, meta.getOrDefault("reshard", ""),
                     new IdMaker(meta.getOrDefault("edges", ""), meta.getOrDefault("salt", ""), unlisted));
             known = config;
@@ -447,7 +448,7 @@ public final class Acker {
         }
     }
 
-    /** Returns a number of shards that Redis holds: a power of two up to 1024. */
+    /** Returns a number of shards that Redis holds: a power of two up to MAX_SHARDS. */
     int shardsOf(String text) {
         int shards = text != null && text.matches("[1-9][0-9]{0,3}") ? Integer.parseInt(text) : 0;
         if (shards < 1 || shards > MAX_SHARDS || Integer.bitCount(shards) != 1) throw tampered();

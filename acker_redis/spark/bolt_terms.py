@@ -63,7 +63,8 @@ class BoltTerms:
         self._all_acked = self._unanchored = False
         self._all = Covered()
         self._outputs = 0
-        self._once: list[DataFrame] = []
+        self._made: list[DataFrame] = []
+        self._changing: list[DataFrame] = []
         self._splits: list[_Split] = []
         self._written: list[tuple[DataFrame, Callable[[], int | None]]] = []
 
@@ -95,18 +96,28 @@ class BoltTerms:
         Rows of one evaluation may be in neither output then, and other rows of their messages hide
         that. An output with a row for each message, or each part, lacks none.
         """
-        self._once.append(df)
-        if len(self._once) > 1:
-            self._once = [
-                each
-                for each in self._once
-                if self._given.may_change(each) and not self.covered(each)
-            ]
-        if len(self._once) > 1:
+        self._made.append(df)
+        self._changing.append(df)
+        if len(self._made) == 1:
+            return
+        self._changing = [
+            each
+            for each in self._changing
+            if self._given.may_change(each) and not self.covered(each)
+        ]
+        if len(self._changing) > 1:
             raise InvalidBatchError(
                 "two outputs of this block are made of rows that may differ each time that Spark "
                 "computes them, so a row may be in neither: keep the rows that both are made of, "
                 "rows = b.freeze(rows), and make the outputs from the result"
+            )
+        made = [each for each in self._made if not self.covered(each)]
+        if self._given.computes_twice(made, self._changing):
+            raise InvalidBatchError(
+                "two outputs of this block are made of the same rows, which were computed twice "
+                "and may differ, so a row may be in neither: keep the rows that both are made of "
+                "once, rows = b.freeze(rows), and make the outputs from the result; or make both "
+                "from b.df, and none from the rows that the block was given"
             )
 
     def emit(self, out: DataFrame, unanchored: bool) -> DataFrame:
@@ -156,7 +167,8 @@ class BoltTerms:
                 raise InvalidBatchError(
                     "children= does not support messages of many trees: use emit()"
                 )
-            rows = self._given.freeze(rows.withColumn(_CHILDREN, _ids_of(rows, children)))
+            given = rows.withColumn(_CHILDREN, _ids_of(rows, children))
+            rows = self._given.freeze(given, rows)
             anchor = F.col(self._names.anchor).alias("anchor")
             pairs = rows.select(anchor, F.explode(_CHILDREN).alias("delta"))
             pairs = pairs.where("anchor IS NOT NULL") if unanchored else pairs

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 
 from pyspark.sql import DataFrame
 
@@ -15,7 +16,7 @@ from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
-from acker_redis.spark.plans import keeps_rows, repeats
+from acker_redis.spark.plans import keeps_rows, reads, repeats, share
 from acker_redis.spark.queries import described, run_id_of
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
@@ -39,6 +40,8 @@ class Given:
         self._freezes = freezes
         self._frozen: DataFrame | None = None
         self._kept: list[Staged] = []
+        self._sources: list[tuple[DataFrame, Staged]] = []
+        """Rows as they were before they were kept, and the files of their evaluation."""
         self._whole = [] if freezes else [df]
         """Rows that are one for each message: those of the batch, and others made from them."""
         self._asides: list[tuple[FileQueue, Aside]] = []
@@ -89,27 +92,31 @@ class Given:
             self._whole.append(self._frozen)
         return self._frozen
 
-    def freeze(self, df: DataFrame) -> DataFrame:
-        """Evaluate rows once; return committed files, which stay until the query's next batch."""
-        return self.keep(df) if self._freezes else df
+    def freeze(self, df: DataFrame, output: DataFrame | None = None) -> DataFrame:
+        """Evaluate rows once; return committed files, which stay until the query's next batch.
 
-    def keep(self, df: DataFrame) -> DataFrame:
+        ``output`` are the rows that the job gave, if ``df`` is made from them.
+        """
+        return self.keep(df, output) if self._freezes else df
+
+    def keep(self, df: DataFrame, output: DataFrame | None = None) -> DataFrame:
         """Evaluate rows once, also in a batch that does not freeze its own."""
         self.memory.keep(self.query_id, self.staging)
         with self.steps("write"):
             staged = self.staging.write(df)
         self._kept.append(staged)
+        self._sources.append((df if output is None else output, staged))
         if self.has_all(df):
             self._whole.append(staged.df)
         return staged.df
 
-    def stage(self, df: DataFrame, queue: Queue) -> DataFrame:
+    def stage(self, df: DataFrame, queue: Queue, output: DataFrame | None = None) -> DataFrame:
         """Evaluate rows once, in a hidden folder of a queue that has one; else as :meth:`keep`.
 
         :meth:`aside` finds the folder again by the rows.
         """
         if not can_stage(queue):
-            return self.keep(df)
+            return self.keep(df, output)
         with self.steps("write"):
             aside = queue.stage(df, self.name, self.batch_id)
         self.memory.keep(self.query_id, aside)
@@ -138,6 +145,24 @@ class Given:
         Never, if the batch was opened as one whose plan gives the same rows each time.
         """
         return self._freezes and repeats(df, [each.df for each in self._kept]) is False
+
+    def computes_twice(self, outputs: list[DataFrame], changing: list[DataFrame]) -> bool:
+        """Return whether outputs are made of two evaluations of the same rows, which may change.
+
+        ``changing`` are those whose own rows may change; the others may be made of kept rows.
+        """
+        found = list(changing)
+        for source, staged in self._sources if self._freezes else ():
+            known = any(each is source for each in found) or self.has_all(source)
+            if not known and any(reads(each, staged.df) for each in outputs):
+                found.append(source)
+        kept = [each.df for each in self._kept]
+        return any(
+            not self.has_rows(one, other)
+            and not self.has_rows(other, one)
+            and share(one, other, self._df, kept)
+            for one, other in combinations(found, 2)
+        )
 
     def id_columns(
         self, df: DataFrame, names: Mapping[str, str], unanchored: bool = False

@@ -241,8 +241,9 @@ class MicroBatch:
                 "use another edge"
             )
         self._edges.add(edge)
+        output = df
         if freeze or queue is not None:
-            self._terms.once(df)
+            self._terms.once(output)
         names = self._application.names
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
@@ -258,9 +259,9 @@ class MicroBatch:
         else:
             out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
         if queue is not None:
-            out = self._given.stage(out, queue)
+            out = self._given.stage(out, queue, output)
         elif freeze:
-            out = self.freeze(out)
+            out = self._given.freeze(out, output)
         messages = self._given.returned(out, self._terms.emit(out, unanchored))
         prepare(queue, messages)
         if covered:

@@ -43,18 +43,55 @@ def repeats(df: DataFrame, kept: Sequence[DataFrame]) -> bool | None:
         return None
     with contextlib.suppress(Exception):
         plan, *bases = (each._jdf.queryExecution().analyzed() for each in (df, *kept))
-        session: Any = df.sparkSession
-        time = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-        leaves = [leaf for base in bases for leaf in _listed(base.collectLeaves())]
-        plans = [plan, *_listed(plan.subqueriesAll())]
-        if any(not each.deterministic() or each.containsPattern(time) for each in plans):
-            return False
-        return all(
-            node.nodeName() in _REPEATED or any(node.sameResult(leaf) for leaf in leaves)
-            for each in plans
-            for node in nodes_of(each)
+        return _repeats(plan, _leaves(bases), df.sparkSession)
+    return False
+
+
+def reads(df: DataFrame, base: DataFrame) -> bool:
+    """Return whether a plan reads what the other one reads, such as committed files."""
+    with contextlib.suppress(Exception):
+        one, other = (_leaves([each._jdf.queryExecution().analyzed()]) for each in (df, base))
+        return _meet(one, other)
+    return False
+
+
+def share(one: DataFrame, other: DataFrame, messages: DataFrame, kept: Sequence[DataFrame]) -> bool:
+    """Return whether both plans compute the same rows of messages, which may change.
+
+    The messages are those of the batch, ``messages``, and rows made from them, ``kept``.
+    """
+    with contextlib.suppress(Exception):
+        first, second, *bases = (
+            each._jdf.queryExecution().analyzed() for each in (one, other, messages, *kept)
+        )
+        rows, files, others = _leaves(bases), _leaves(bases[1:]), list(nodes_of(second))
+        return any(
+            _meet([node], others)
+            and _meet(_leaves([node]), rows)
+            and not _repeats(node, files, one.sparkSession)
+            for node in nodes_of(first)
         )
     return False
+
+
+def _repeats(plan: Any, kept: Sequence[Any], session: Any) -> bool:
+    time = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    plans = [plan, *_listed(plan.subqueriesAll())]
+    if any(not each.deterministic() or each.containsPattern(time) for each in plans):
+        return False
+    return all(
+        node.nodeName() in _REPEATED or _meet([node], kept)
+        for each in plans
+        for node in nodes_of(each)
+    )
+
+
+def _leaves(plans: Sequence[Any]) -> list[Any]:
+    return [leaf for plan in plans for leaf in _listed(plan.collectLeaves())]
+
+
+def _meet(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return any(one.sameResult(other) for one in some for other in others)
 
 
 def constants(df: DataFrame) -> list[Any] | None:
@@ -129,5 +166,6 @@ _COMBINES = ("Aggregate", "Deduplicate", "Distinct", "Intersect", "Except")
 _REPEATED = {
     *(*_SAME_ROWS, "Filter", "Generate", "Union", "Join", "Sort", "View", "ResolvedHint"),
     *("Repartition", "RepartitionByExpression", "LocalRelation", "Range", "OneRowRelation"),
+    *("CollectMetrics", "Expand", "WithCTE", "CTERelationDef", "CTERelationRef"),
 }
 """Steps with the same rows each time, and constants."""

@@ -43,26 +43,41 @@ def held(*queues: FileQueue) -> set[tuple[int, int]]:
     return {(row["n"], row["k"]) for file in files for row in pq.read_table(file).to_pylist()}
 
 
-@pytest.mark.parametrize("frozen", [False, True])
+WAYS: dict[str, Callable[[MicroBatch, DataFrame], list[DataFrame]]] = {
+    "none": lambda b, rows: [rows, rows],
+    "both": lambda b, rows: [b.freeze(rows)] * 2,
+    "first": lambda b, rows: [b.freeze(rows), rows],
+    "second": lambda b, rows: [rows, b.freeze(rows)],
+    "apart": lambda b, rows: [b.freeze(rows.where("kept")), b.freeze(rows.where("NOT kept"))],
+    "first alone": lambda b, rows: [b.freeze(rows.where("kept")), rows],
+}
+"""What the two outputs are made of."""
+
+
+@pytest.mark.parametrize("frozen", WAYS)
 def test_no_tree_is_acked_whose_row_is_in_no_output(
-    spark: SparkSession, by_driver: Acker, messages: DataFrame, tmp_path: Path, frozen: bool
+    spark: SparkSession,
+    by_driver: Acker,
+    messages: DataFrame,
+    tmp_path: Path,
+    frozen: tuple[int, ...],
 ) -> None:
     """Of a plan that changes, with several rows of one message: mentions do not show the loss."""
     queues = [FileQueue(tmp_path / name) for name in "ab"]
     with contextlib.suppress(InvalidBatchError):
         with by_driver.batch(messages, 0) as b:
             rows = by_chance(b.df)
-            rows = b.freeze(rows) if frozen else rows
+            one, other = WAYS[frozen](b, rows)
             out = [
-                b.emit(rows.where(which), edge=queue.path.name, key=["k"])
-                for which, queue in zip(("kept", "NOT kept"), queues, strict=True)
+                b.emit(one.where("kept"), edge="a", key=["k"]),
+                b.emit(other.where("NOT kept"), edge="b", key=["k"]),
             ]
         for each, queue in zip(out, queues, strict=True):
             b.hand_on(each, queue)
             by_driver.ack(each, 0, query_id=f"last-{queue.path.name}")
     whole = {f"s{n}" for n in range(12) if {(n, k) for k in range(4)} <= held(*queues)}
     acked = {name for verdict, _, name, _ in outcomes(by_driver.client) if verdict == "ack"}
-    assert acked == (ALL if frozen else set())
+    assert acked == (ALL if frozen == "both" else set())
     assert acked <= whole
 
 
@@ -85,6 +100,15 @@ STABLE: dict[str, Plan] = {
     "computed": lambda df: lines(df).withColumn("kept", F.udf(lambda k: k > 1, "boolean")("k")),
     "joined": lambda df: lines(df).join(df.selectExpr("n", "n > 3 AS kept"), "n").orderBy("k"),
     "subquery": lambda df: lines(df).withColumn("kept", F.expr("k > (SELECT 1)")),
+    "observed": lambda df: lines(df.observe("seen", F.count("*"))).selectExpr("*", "k > 1 AS kept"),
+    "with": lambda df: df.sparkSession.sql(
+        "WITH x AS (SELECT *, 1 AS k FROM {df}) SELECT *, n > 3 AS kept FROM x", df=df
+    ),
+    "unpivot": lambda df: (
+        df.selectExpr("*", "n AS x", "n + 1 AS y")
+        .unpivot(["anchor", "tuple", "n"], ["x", "y"], "name", "k")
+        .selectExpr("*", "k > 3 AS kept")
+    ),
     "union": lambda df: lines(df.union(df.where("n < 0"))).withColumn("kept", F.expr("k > 1")),
 }
 
@@ -125,12 +149,40 @@ def test_two_outputs_of_rows_that_may_change_are_refused(
         b.ack(b.df)
 
 
-@pytest.mark.parametrize("plan", [*STABLE, "frozen", "declared", "covered"])
+@pytest.mark.parametrize("place", range(3))
+def test_output_of_the_rows_given_to_the_block_is_refused_beside_those_of_df(
+    by_driver: Acker, messages: DataFrame, place: int
+) -> None:
+    """Each is one evaluation, and a message that has other lines may lack one in both."""
+    messages = messages.withColumn("kept", F.rand() < 0.5)
+    with by_driver.batch(messages, 0) as b:
+        outputs: list[Callable[[], object]] = [
+            lambda: b.emit(lines(b.df).where("kept"), edge="a", key=["k"]),
+            lambda: b.ack(b.df.where("kept")),
+        ]
+        outputs.insert(place, lambda: b.emit(lines(messages).where("kept"), edge="b", key=["k"]))
+        with pytest.raises(InvalidBatchError, match="computed twice"):
+            for output in outputs:
+                output()
+        b.ack()
+
+
+@pytest.mark.parametrize("plan", [*STABLE, "frozen", "declared", "covered", "given", "apart"])
 def test_outputs_that_have_each_row_are_accepted(
     by_driver: Acker, messages: DataFrame, plan: str
 ) -> None:
     with by_driver.batch(messages, 0, freeze=plan != "declared") as b:
-        if plan == "covered":
+        if plan == "apart":
+            table = b.df.sparkSession.createDataFrame([(n, 1) for n in range(12)], "n INT, p INT")
+            some, rest = (b.df.where(f"n % 2 = {m}").join(table, "n") for m in range(2))
+            rows = lines(b.freeze(rest)).withColumn("kept", F.lit(False))
+            written = b.emit(b.freeze(lines(some)), edge="some", key=["k"])
+            b.write(written.drop("anchor", "tuple"), Sink())
+        elif plan == "given":
+            rows = b.df.withColumn("kept", F.expr("n > 3"))
+            b.emit(messages.withColumn("x", F.rand()), edge="all")
+            b.emit(b.df, edge="all, too")
+        elif plan == "covered":
             rows = b.df.withColumn("kept", F.rand() < 0.5).withColumn("k", F.lit(0))
             b.emit(rows, edge="all")
         else:

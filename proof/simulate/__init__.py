@@ -4,7 +4,7 @@ A seed determines a history byte for byte: a virtual clock, one random stream, n
 track random tuple trees, bolts process their messages, rotators tick, and a network loses,
 duplicates, delays and reorders requests. It may import ``proof.reference``, and of the package
 ``embedded``, ``sync`` and the wings below them. Begin with ``world.py`` (a history), ``actors.py``
-(sources, bolts and rotators) and ``ledger.py`` (the oracle). Producers follow the rules of
+(sources, bolts and rotators) and ``proof/oracle/`` (the oracle). Producers follow the rules of
 ``flows/apply.py``, and the three rules of ``lua/README.md`` unless a history breaks one of them on
 purpose.
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from acker_redis.batching.batch import FAIL, TOUCH, TRACK
+from proof.oracle import FAIL, TOUCH, TRACK, Link
 from proof.simulate.batches import FoldedBlock, FoldedRow
 from proof.simulate.lanes import Lane
 from proof.simulate.stage import Stage
-from proof.simulate.trees import Block, Link, Message, Part, Tree
+from proof.simulate.trees import Block, Message, Part, Tree
 
 
 class Source:
@@ -78,7 +78,7 @@ class Source:
     def _track_expiring(self, again: FoldedBlock) -> None:
         """Track a block again after it has left the buckets, preferably while it expires."""
         world, number = self._world, again.block.number
-        if number in world.service.ledger.blocks:
+        if number in world.service.oracle.blocks:
             wait = world.config.tick_ms // 32
             world.clock.after(wait, partial(self._track_expiring, again), background=True)
         else:
@@ -108,7 +108,7 @@ class Source:
             world.clock.after(wait, partial(self._announce, tree))
             firsts = firsts[:1]
         made = numbers[: len(firsts)]
-        return FoldedRow(tree, _xor(firsts), TRACK, made=made, links=_links(made))
+        return FoldedRow(tree, TRACK, made=made, links=_links(made), delta=_xor(firsts))
 
     def _deliver(self, rows: Sequence[FoldedRow], waits: bool) -> None:
         """Emit the messages that these rows announce; if ``waits``, once the rows were applied."""
@@ -125,7 +125,7 @@ class Source:
         """Break the third rule: emit the other first messages after the track."""
         rest = tree.firsts[1:]
         made = tuple(message.number for message, _ in rest)
-        self._late.add(FoldedRow(tree, _xor(rest), made=made, links=_links(made)))
+        self._late.add(FoldedRow(tree, made=made, links=_links(made), delta=_xor(rest)))
         for message, _ in rest:
             self._world.deliver(message)
 
@@ -168,7 +168,7 @@ class Bolt:
             for part in message.parts:
                 part.tree.failed.add(message.number)
                 if dice < world.fails / 2:
-                    self._lane.add(FoldedRow(part.tree, 0, FAIL, f"w{message.number}"))
+                    self._lane.add(FoldedRow(part.tree, FAIL, why=f"w{message.number}"))
             if dice < world.fails / 2:
                 return
             self._rows(message, FAIL, f"w{message.number}")
@@ -205,13 +205,19 @@ class Bolt:
         children = tuple(part.children)
         if self._world.breaks == "split" and children:
             announces = FoldedRow(
-                part.tree, part.caused, flags, why, made=children, links=part.announced
+                part.tree,
+                flags,
+                made=children,
+                links=part.announced,
+                delta=part.caused,
+                why=why,
             )
             self._lane.add(announces)
-            self._other.add(FoldedRow(part.tree, part.id, done=(number,), links=part.links))
+            links = frozenset(part.links)
+            self._other.add(FoldedRow(part.tree, done=(number,), links=links, delta=part.id))
             return
-        delta, links = part.id ^ part.caused, part.links | part.announced
-        self._lane.add(FoldedRow(part.tree, delta, flags, why, (number,), children, links))
+        delta, links = part.id ^ part.caused, part.announced | part.links
+        self._lane.add(FoldedRow(part.tree, flags, (number,), children, links, delta, why))
 
 
 class Rotator:
@@ -226,8 +232,8 @@ class Rotator:
         service = world.service
         if world.clock.now >= world.rotators_back:
             service.rotate()
-            ledger = service.ledger
-            left = bool(ledger.expiring or ledger.blocks_expiring)
+            oracle = service.oracle
+            left = bool(oracle.expiring or oracle.blocks_expiring)
             if left and world.happens("rotators", 0.3):
                 world.counts["rotators died before a drain"] += 1
             elif left:
@@ -241,7 +247,7 @@ class Rotator:
     def _drain(self) -> None:
         world = self._world
         world.service.expire()
-        if world.service.ledger.blocks_expiring and world.happens("rotators", 0.5):
+        if world.service.oracle.blocks_expiring and world.happens("rotators", 0.5):
             # A tick may be due before another rotator drains the blocks.
             world.counts["rotators died before a drain of blocks"] += 1
             world.rotators_leave(ticks=2)

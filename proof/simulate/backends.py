@@ -9,10 +9,9 @@ from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
+from proof.oracle import BlockKey, Reply, Told
 from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockKey, BlockReference, BlockRow
-from proof.simulate.batches import Reply
-from proof.simulate.books import Told
+from proof.reference.blocks import BlockReference, BlockRow
 
 
 class Backend(Protocol):

@@ -1,35 +1,27 @@
-"""Batches as producers send them, with the facts about their rows that the oracle uses."""
+"""Batches as producers send them, and the same calls for the oracle."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from acker_redis.batching.batch import FAIL, TOUCH
-from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
+from proof import oracle
+from proof.oracle import FAIL, TOUCH
 from proof.reference.acker import TreeRow
 from proof.reference.blocks import BlockRow
-from proof.simulate.trees import Block, Link, Tree
+from proof.simulate.trees import Block, Tree
 
-Reply = ShardApplied | AckerError
 After = Callable[[], None]
 
 
 @dataclass(slots=True)
-class FoldedRow:
+class FoldedRow(oracle.Row):
     """All rows of one batch for one tree, folded."""
 
     tree: Tree
     delta: int = 0
-    flags: int = 0
     why: str = ""
-    done: tuple[int, ...] = ()
-    """Numbers of the messages that were processed."""
-    made: tuple[int, ...] = ()
-    """Numbers of the messages that were announced."""
-    links: frozenset[Link] = frozenset()
-    """The links whose edge ids the row has an odd number of times."""
     after: list[After] = field(default_factory=list)
     """Actions to run after the row was applied and not rejected."""
 
@@ -62,6 +54,11 @@ class FoldedBlock:
     def track(self) -> bool:
         """Whether the rows track the block."""
         return self.size > 0
+
+    def facts(self, task: str) -> oracle.BlockRows:
+        """Return the rows as the oracle sees them."""
+        label = self.block.label
+        return oracle.BlockRows(self.block.number, self.rows, label, task, self.size)
 
     def wire(self, task: str) -> BlockRow:
         """Return the row as it is sent."""
@@ -101,6 +98,11 @@ class Sent:
         text = ",".join([f"{r.anchor} {r.delta} {r.flags} {r.why}" for r in self.rows])
         self.fence = _fence(self.producer, self.seq, text if self.digests else "")
 
+    @property
+    def call(self) -> oracle.Call:
+        """The call, as the oracle sees it."""
+        return oracle.Call(self.fence, self.task, rows=self.folded)
+
     def each(self) -> Iterator[FoldedRow]:
         """Yield the folded row of each tree."""
         yield from self.folded
@@ -132,6 +134,11 @@ class SentBlocks:
         self.rows = [block.wire(self.task) for block in self.folded]
         text = ",".join(map(str, self.rows))
         self.fence = _fence(self.producer, self.seq, text if self.digests else "")
+
+    @property
+    def call(self) -> oracle.Call:
+        """The call, as the oracle sees it."""
+        return oracle.Call(self.fence, self.task, blocks=[b.facts(self.task) for b in self.folded])
 
     def each(self) -> Iterator[FoldedRow]:
         """Yield the folded row of each tree."""

@@ -7,12 +7,11 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
+from proof.oracle import BlockKey, Reply, Told, Violation
+from proof.oracle.books import content
 from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockKey, BlockRow
+from proof.reference.blocks import BlockRow
 from proof.simulate.backends import Backend
-from proof.simulate.batches import Reply
-from proof.simulate.books import Told, content
-from proof.simulate.violations import Violation
 
 T = TypeVar("T")
 

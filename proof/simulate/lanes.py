@@ -3,15 +3,14 @@
 from functools import partial
 from itertools import islice
 
-from acker_redis.batching.batch import TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
+from proof.oracle import TRACK, Reply
 from proof.simulate.batches import (
     After,
     AnySent,
     FoldedBlock,
     FoldedRow,
-    Reply,
     Sent,
     SentBlocks,
     by_block,

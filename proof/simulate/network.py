@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from proof.simulate.batches import AnySent, Reply
+from proof.oracle import Reply
+from proof.simulate.batches import AnySent
 from proof.simulate.clock import Clock
 from proof.simulate.faults import Faults
 from proof.simulate.service import Service

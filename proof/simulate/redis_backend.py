@@ -6,10 +6,9 @@ from typing import Any
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.outcome import Outcome, parse_entry
+from proof.oracle import BlockKey, Reply, Told
 from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockKey, BlockRow
-from proof.simulate.batches import Reply
-from proof.simulate.books import Told
+from proof.reference.blocks import BlockRow
 from proof.simulate.redis_shard import RedisShard
 
 

@@ -32,17 +32,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import AckerError, ChangedBatchError, ConfigError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
+from proof.oracle import FAIL, FALSE_ACK, TOUCH, TRACK, Link, Reply, Violation
 from proof.simulate.backends import Backend
-from proof.simulate.batches import FoldedRow, Reply, Sent
+from proof.simulate.batches import FoldedRow, Sent
 from proof.simulate.clock import Clock
 from proof.simulate.service import Service
 from proof.simulate.trace import Trace
-from proof.simulate.trees import Link, Tree
-from proof.simulate.violations import FALSE_ACK, Violation
+from proof.simulate.trees import Tree
 
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
@@ -194,7 +193,7 @@ class _Stage:
     def play(self) -> Replayed:
         done: list[Step] = []
         for step in self._steps:
-            before = len(self._service.ledger.waiting.get(TASK, ()))
+            before = len(self._service.oracle.waiting.get(TASK, ()))
             reply = ""
             try:
                 reply = self._play(step)
@@ -202,7 +201,7 @@ class _Stage:
                 acked = ("completed",) if violation.kind == FALSE_ACK else ()
                 done.append(Step(step["say"], reply, acked))
                 return Replayed(tuple(done), violation)
-            told = self._service.ledger.waiting.get(TASK, ())[before:]
+            told = self._service.oracle.waiting.get(TASK, ())[before:]
             verdicts = tuple(outcome.reason for outcome in told if outcome.verdict != "touch")
             stated = ", ".join([step.get("reply", reply), *step.get("verdicts", verdicts)])
             found = ", ".join([reply, *verdicts])
@@ -241,8 +240,8 @@ class _Stage:
             odd ^= {link}
         row = FoldedRow(
             self._tree,
-            delta,
             sum(FLAGS[flag] for flag in step["flags"]),
+            delta=delta,
             why="failed" if "FAIL" in step["flags"] else "",
             done=tuple(step["done"]),
             made=tuple(step["made"]),

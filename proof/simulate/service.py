@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from proof.reference.blocks import BlockKey
+from proof.oracle import BlockKey, Oracle, Reply, Violation
 from proof.simulate.backends import Backend
-from proof.simulate.batches import AnySent, Reply, SentBlocks
-from proof.simulate.block_ledger import BlockLedger
+from proof.simulate.batches import AnySent, SentBlocks
 from proof.simulate.clock import Clock
 from proof.simulate.trace import Trace
 from proof.simulate.trees import Tree
-from proof.simulate.violations import Violation
 
 
 class Service:
@@ -24,13 +22,13 @@ class Service:
         self, config: AckerConfig, backend: Backend, clock: Clock, trace: Trace, liveness: bool
     ) -> None:
         self.config = config
-        self.ledger = BlockLedger(config, liveness)
+        self.oracle = Oracle(config, liveness)
         self.trees: dict[int, Tree] = {}
         self.counts: Counter[str] = Counter()
         self.offset = 0
         self._backend, self._clock, self._trace = backend, clock, trace
         self._server_ms = 0
-        self._snapshot: tuple[Callable[[], None], BlockLedger] | None = None
+        self._snapshot: tuple[Callable[[], None], Oracle] | None = None
 
     def apply(self, sent: AnySent) -> Reply:
         """Apply a batch, of loose rows or of blocks."""
@@ -61,7 +59,7 @@ class Service:
         text = f"{name} {sent.producer}#{sent.seq} [{rows}] -> {said} {verdicts}"
         anchors = {row.tree.anchor for row in sent.each()} | {o.anchor for _, o in told}
         self._trace.add(self._clock.now, text, anchors)
-        self.ledger.applied(sent, reply, told, self._server_ms)
+        self.oracle.applied(sent.call, reply, told, self._server_ms)
         self._balance(self._backend.exact)
         return reply
 
@@ -70,31 +68,31 @@ class Service:
         self._set_clock(self._clock.now)
         ticked = self._backend.rotate()
         if ticked:
-            self._trace.add(self._clock.now, f"tick {self.ledger.ticks + 1}")
-        self.ledger.rotated(ticked, self._server_ms)
+            self._trace.add(self._clock.now, f"tick {self.oracle.ticks + 1}")
+        self.oracle.rotated(ticked, self._server_ms)
         if ticked:
             self._balance()
         return ticked
 
     def expire(self) -> None:
         """Drain the loose trees that expire."""
-        anchors = list(self.ledger.expiring)
+        anchors = list(self.oracle.expiring)
         self._backend.expire()
         told = self._backend.peek()
         verdicts = _words(outcome for _, outcome in told)
         self._trace.add(self._clock.now, f"expire -> {verdicts}", anchors or [-1])
-        self.ledger.expired(told)
+        self.oracle.expired(told)
         self._balance()
 
     def expire_blocks(self) -> None:
         """Drain the blocks that expire."""
-        blocks = self.ledger.blocks_expiring.values()
+        blocks = self.oracle.blocks_expiring.values()
         anchors = [slot.tree.anchor for block in blocks for slot in block.slots.values()]
         self._backend.expire_blocks()
         told = self._backend.peek()
         verdicts = _words(outcome for _, outcome in told)
         self._trace.add(self._clock.now, f"expire_blocks -> {verdicts}", anchors or [-1])
-        self.ledger.blocks_expired(told)
+        self.oracle.blocks_expired(told)
         self._balance()
 
     def take(self, task: str) -> list[Outcome]:
@@ -103,7 +101,7 @@ class Service:
         if outcomes:
             anchors = [outcome.anchor for outcome in outcomes]
             self._trace.add(self._clock.now, f"{task} takes {_words(outcomes)}", anchors)
-        self.ledger.taken(task, outcomes)
+        self.oracle.taken(task, outcomes)
         for outcome in outcomes:
             # An absent slot has a verdict only if its block has lost the bitmap of its slots.
             if outcome.verdict != "touch" and outcome.anchor in self.trees:
@@ -112,13 +110,13 @@ class Service:
 
     def lose(self, key: BlockKey, chance: random.Random) -> bool:
         """Delete this key of a block that has not ended; return False if no block has it."""
-        blocks = {**self.ledger.blocks, **self.ledger.blocks_expiring}
+        blocks = {**self.oracle.blocks, **self.oracle.blocks_expiring}
         having = [number for number, block in blocks.items() if key in block.keys]
         if not having:
             return False
         number = chance.choice(having)
         self._backend.lose(number, key)
-        self.ledger.lost(number, key)
+        self.oracle.lost(number, key)
         self.counts[f"lost keys, {key}"] += 1
         anchors = [slot.tree.anchor for slot in blocks[number].slots.values()]
         self._trace.add(self._clock.now, f"block {number:x} loses its key {key}", anchors)
@@ -127,7 +125,7 @@ class Service:
 
     def snapshot(self) -> None:
         """Take a snapshot for a later failover."""
-        self._snapshot = self._backend.snapshot(), self.ledger.copy()
+        self._snapshot = self._backend.snapshot(), self.oracle.copy()
         self._trace.add(self._clock.now, "a replica stops replicating")
 
     def fail_over(self) -> None:
@@ -137,7 +135,7 @@ class Service:
         restore, kept = self._snapshot
         self._snapshot = None
         restore()
-        lost, self.ledger = self.ledger, kept
+        lost, self.oracle = self.oracle, kept
         before, after = _standing(lost), _standing(kept)
         for anchor, tree in self.trees.items():
             if before.get(anchor) != after.get(anchor):
@@ -158,15 +156,15 @@ class Service:
         """Check that every tracked tree is accounted for."""
         if not counters:
             return
-        found, wanted = self._backend.counters(), self.ledger.counters
+        found, wanted = self._backend.counters(), self.oracle.counters
         gone = {name[6:] for name in wanted.keys() - found.keys() if name.startswith("ended:")}
         for task in gone - self._backend.names() if gone else ():
-            self.ledger.forget(task)
+            self.oracle.forget(task)
         if found != wanted:
             raise Violation("counters", f"{found}, expected {dict(wanted)}")
         ended = ("acked", "failed", "expired", "overflow", "conflict")
         open_ = found["tracked"] - sum(found[name] for name in ended)
-        open_ += self.ledger.surplus
+        open_ += self.oracle.surplus
         if open_ != self._backend.tracked_records():
             raise Violation(
                 "counters", f"{found} leave {open_} trees, but the shard has another number"
@@ -187,11 +185,11 @@ def _word(outcome: Outcome) -> str:
     return f"{word}/{outcome.cause}/{outcome.residual:x}/{','.join(outcome.edges)}"
 
 
-def _standing(ledger: BlockLedger) -> dict[int, tuple[int, int, int]]:
+def _standing(oracle: Oracle) -> dict[int, tuple[int, int, int]]:
     """Return per anchor: has a tree, verdicts, verdicts not taken; without touches."""
     waiting: Counter[int] = Counter()
-    for told in ledger.waiting.values():
+    for told in oracle.waiting.values():
         waiting.update(outcome.anchor for outcome in told if outcome.verdict != "touch")
-    pending = set(ledger.open_trees())
-    anchors = {*pending, *ledger.ended, *waiting}
-    return {a: (a in pending, ledger.ended[a], waiting[a]) for a in anchors}
+    pending = set(oracle.open_trees())
+    anchors = {*pending, *oracle.ended, *waiting}
+    return {a: (a in pending, oracle.ended[a], waiting[a]) for a in anchors}

@@ -5,37 +5,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, EDGE_BIT, block_anchor
-
-Link = tuple[int, int]
-"""A message and a message that causes it, by number; the cause of a first message is 0. A row
-carries one edge id for each link, and the id of a message is the XOR of those of its links."""
+from proof import oracle
+from proof.oracle import Link
 
 
 @dataclass(slots=True, eq=False)
-class Tree:
-    """A tuple tree, and the facts about it that need no checksum."""
+class Tree(oracle.Tree):
+    """A tuple tree, and what its source knows."""
 
-    anchor: int
-    source_id: str
     firsts: list[tuple["Message", int]] = field(default_factory=list)
     """First messages and their ids in this tree."""
-    parts: dict[int, "Part"] = field(default_factory=dict)
-    """All its messages, emitted or not, by number."""
-    exists: set[int] = field(default_factory=set)
-    """Numbers of the messages emitted so far; only grows."""
-    failed: set[int] = field(default_factory=set)
-    """Numbers of the messages that a bolt has failed, even if its row never arrives, and that no
-    other bolt has processed."""
-    tracks: int = 0
-    """How often its TRACK was applied, lost tails included; in a block: how often it began a life
-    or was rejected."""
     read: list[str] = field(default_factory=list)
     """Verdicts that its source has taken."""
     rewound: bool = False
     """Whether a failover rolled back its TRACK or a verdict."""
     block: "Block | None" = None
     """Its block; None if it is loose."""
-    slot: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,28 +35,18 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
-    """A message in one of its trees: its id there, and the messages it causes there."""
+class Part(oracle.Part):
+    """A message in one of its trees, and the messages it causes there."""
 
-    tree: Tree
-    number: int
-    edge: str
-    """Name of the edge that the message travels on; '' for none."""
-    id: int = 0
+    tree: Tree = field(kw_only=True)
+    number: int = field(kw_only=True)
     caused: int = 0
     """XOR of the edge ids of all messages it causes."""
     children: list[int] = field(default_factory=list)
     """Numbers of the messages it causes."""
-    causes: list[int] = field(default_factory=list)
-    """Numbers of the messages that cause it; of a first message, 0."""
 
     def __post_init__(self) -> None:
         self.tree.parts[self.number] = self
-
-    @property
-    def links(self) -> frozenset[Link]:
-        """The links to the messages that cause it."""
-        return frozenset((self.number, cause) for cause in self.causes)
 
     @property
     def announced(self) -> frozenset[Link]:
@@ -94,7 +69,7 @@ class Message:
         for part in self.parts:
             if part.tree is tree:
                 return part
-        self.parts.append(Part(tree, self.number, self.edge))
+        self.parts.append(Part(self.edge, tree=tree, number=self.number))
         return self.parts[-1]
 
 
@@ -162,7 +137,7 @@ class Forest:
                 message = Message(self.new_number(), chance.choice(self._edges))
                 part = message.part(tree)
                 part.id = self.new_id() | self._code(message.edge)
-                part.causes.append(0)
+                part.links.add((message.number, 0))
                 tree.firsts.append((message, part.id))
                 messages.append(message)
         for _ in range(chance.choice((0, 1, 2, 3, 4, 5, 6, 8)) * size if messages else 0):
@@ -194,7 +169,7 @@ class Forest:
                 part.id ^= edge
             cause.caused ^= edge
             cause.children.append(child.number)
-            part.causes.append(cause.number)
+            part.links.add((child.number, cause.number))
         messages.append(child)
 
     def _code(self, edge: str) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 
 from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
-from proof.reference.blocks import BlockKey
+from proof.oracle import BlockKey, Violation
 from proof.simulate.actors import Bolt, Rotator, Source
 from proof.simulate.backends import Backend
 from proof.simulate.clock import Clock
@@ -17,7 +17,6 @@ from proof.simulate.network import Network
 from proof.simulate.service import Service
 from proof.simulate.trace import Trace
 from proof.simulate.trees import Forest, Message, Tree
-from proof.simulate.violations import Violation
 
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
@@ -107,9 +106,9 @@ class World:
             seed=self.seed,
             digest=self.trace.digest,
             trees=len(self.service.trees),
-            ticks=self.service.ledger.ticks,
-            counters=dict(self.service.ledger.counters),
-            counts=dict(self.counts + self.service.ledger.seen),
+            ticks=self.service.oracle.ticks,
+            counters=dict(self.service.oracle.counters),
+            counts=dict(self.counts + self.service.oracle.seen),
             violation=violation,
             trace=tuple(self.trace.tail(anchor, TICK_MS)) if violation else (),
         )
@@ -262,11 +261,11 @@ class World:
         self._drain()
         for task in TASKS:
             service.take(task)
-        ledger = service.ledger
-        left = [*ledger.open_trees(), *ledger.pending, *ledger.expiring]
-        left += [*ledger.blocks, *ledger.blocks_expiring]
-        if left or any(ledger.waiting.values()):
-            raise Violation("not over", f"left: {left} {ledger.waiting}")
+        oracle = service.oracle
+        left = [*oracle.open_trees(), *oracle.pending, *oracle.expiring]
+        left += [*oracle.blocks, *oracle.blocks_expiring]
+        if left or any(oracle.waiting.values()):
+            raise Violation("not over", f"left: {left} {oracle.waiting}")
 
     def _drain(self) -> None:
         self.service.expire()
@@ -283,7 +282,7 @@ class World:
             return
         # Each TRACK of a block began a life or was rejected; both end with one verdict.
         least = tracks if tree.block else min(tracks, 1)
-        if not least <= heard <= tracks + self.service.ledger.extra[tree.anchor]:
+        if not least <= heard <= tracks + self.service.oracle.extra[tree.anchor]:
             raise Violation(
                 "verdicts", f"tracked {tracks} times, but received {tree.read}", tree.anchor
             )

@@ -87,6 +87,26 @@ def test_judges_of_the_protocol_use_no_client(folder: str) -> None:
     assert used <= JUDGES[folder]
 
 
+@pytest.mark.parametrize("judge", ["oracle", "reference"])
+def test_the_two_judges_share_no_helper(judge: str) -> None:
+    """They would agree because they share an error."""
+    files = [*(ROOT / "proof" / judge).glob("*.py")]
+    found = {each.module for file in files for each in imports(file, {}, "acker_redis")}
+    shared = {module for module in found if module.startswith("proof.")}
+    assert shared
+    assert all(f"{module}.".startswith(f"proof.{judge}.") for module in shared)
+
+
+def test_the_oracle_packs_nothing() -> None:
+    """It knows the replies and the verdicts, but no layout, id or checksum."""
+    files = [*(ROOT / "proof/oracle").glob("*.py")]
+    found = {each.module for file in files for each in imports(file, {}, "acker_redis")}
+    values = {f"acker_redis.protocol.{name}" for name in ("commands", "config", "outcome")}
+    used = {module for module in found if module.startswith("acker_redis.")}
+    assert used == values | {"acker_redis.errors"}
+    assert not [file.name for file in files if " ^ " in file.read_text()]
+
+
 @pytest.mark.parametrize("package", [PACKAGE, ROOT / "api/acker_api"], ids=lambda each: each.name)
 def test_no_import_cycles(package: Path) -> None:
     known = modules(package)

@@ -1,8 +1,9 @@
 """A state machine of random histories with loose trees and trees in blocks.
 
-As in ``test_tuple_trees.py``, but a message may belong to loose trees, to slots of one block and
-of several. A lane sends a batch as up to two calls: loose rows, then blocks. ``truth.py`` checks
-the verdicts of the reference model with sets, and Redis is compared with the model at each step.
+A message may belong to loose trees, to slots of one block and of several. Lanes fold, send, lose
+and repeat batches, so rows of one tree overtake each other; a batch is up to two calls: loose rows,
+then blocks. The oracle checks each reply and verdict of the reference model with sets
+(``proof/oracle``), and Redis is compared with the model at each step.
 """
 
 import random
@@ -23,24 +24,27 @@ from hypothesis.stateful import (
 )
 
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.sync.outcomes import BlockOutcome
-from proof.reference.acker import TreeRow
+from acker_redis.sync.outcomes import BlockOutcome, Outcome
+from proof.oracle import Call, Oracle, Reply, Told
+from proof.oracle.records import Block
 from proof.reference.blocks import BlockReference, BlockRow
 from tests.properties.in_step import TASK, InStep, Part
 from tests.properties.lifetimes import EDGES, LIFETIMES, STEPS, config_of
 from tests.properties.topology import (
     FAIL,
     TOUCH,
+    FactRow,
     Forest,
     Message,
     Slot,
     Tree,
+    block_facts,
+    facts,
     fold,
     fold_blocks,
 )
-from tests.properties.truth import Life, Truth
 
 LANES = ("p", "q", "s", "@r")
 INDEX = st.integers(-3, 1000)
@@ -69,6 +73,8 @@ class Histories(RuleBasedStateMachine):
     reference: type[BlockReference] = BlockReference
     books = True
     """Whether to check the counters as well as the verdicts."""
+    blocks = True
+    """Whether trees are tracked in blocks, too."""
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -81,11 +87,12 @@ class Histories(RuleBasedStateMachine):
     def begin(self, seed: int, **fields: Any) -> None:
         config = config_of(**fields)
         self.forest = Forest(random.Random(seed), config.edges)
-        self.truth = Truth(self.forest.trees, config, self.note)
+        self.oracle = Oracle(config)
+        self.now_ms = 0
         self.shard = InStep(self.reference, config, self.url)
         self.model = self.shard.model
-        self.buffers: dict[str, list[TreeRow]] = {lane: [] for lane in LANES}
-        self.tracks: list[tuple[BlockRow, list[TreeRow]]] = []
+        self.buffers: dict[str, list[FactRow]] = {lane: [] for lane in LANES}
+        self.tracks: list[tuple[BlockRow, list[FactRow]]] = []
         self.in_flight: dict[str, list[Part]] = {}
         self.past: list[Part] = []
         self.nacked: list[Tree] = []
@@ -97,9 +104,13 @@ class Histories(RuleBasedStateMachine):
     @rule(trees=st.lists(TREES, min_size=1, max_size=3), lane=st.sampled_from(LANES), fate=FATES)
     def emit(self, trees: list[tuple[int, list[int]]], lane: str, fate: Any) -> None:
         for firsts, joins in trees:
-            self.buffers[lane].append(self.forest.begin(firsts, self.forest.pick(joins)))
+            also = self.forest.pick(joins)
+            if also:
+                self.note("a message of several trees")
+            self.buffers[lane].append(self.forest.begin(firsts, also))
         self._go(lane, fate)
 
+    @precondition(lambda self: self.blocks)
     @rule(blocks=BLOCKS, lane=st.sampled_from(LANES), fate=FATES)
     def emit_blocks(self, blocks: list[list[Slot]], lane: str, fate: Any) -> None:
         rows = [row for slots in blocks for row in self.forest.begin_block(slots)[1]]
@@ -117,10 +128,13 @@ class Histories(RuleBasedStateMachine):
             inputs = self.forest.pick(which)
             if len(inputs) > 1 and children:
                 self._note_kinds("a join over", [anchor for m in inputs for anchor in m.ids])
+                trees = [set(message.ids) for message in inputs]
+                shared = any(a & b for i, a in enumerate(trees) for b in trees[i + 1 :])
+                self.note("a join in one tree" if shared else "a join of trees")
             self._work(lane, inputs, children, flags)
         self._go(lane, fate)
 
-    @precondition(lambda self: self.truth.blocks())
+    @precondition(lambda self: self._open_blocks())
     @rule(
         which=INDEX,
         spare=st.sampled_from([0, 0, 0, 1, 2]),
@@ -130,9 +144,7 @@ class Histories(RuleBasedStateMachine):
     )
     def finish(self, which: int, spare: int, flag: int, lane: str, fate: Any) -> None:
         """Process all or nearly all open messages of a block, which chance rarely does."""
-        lives = self.truth.blocks()
-        block = self._number(lives[which % len(lives)])
-        base = block_anchor(block, 0) >> 12
+        base = block_anchor(self._open_block(which).rows.number, 0) >> 12
         left = [m for m in self.forest.messages if any(a >> 12 == base for a in m.ids)]
         for k, message in enumerate(left[spare:]):
             self._work(lane, [message], 0, 0 if k else flag)
@@ -144,11 +156,11 @@ class Histories(RuleBasedStateMachine):
         """Let a bolt fail or touch the trees of a message that it has not processed."""
         for anchor in self.forest.pick([which])[0].ids:
             why = "not yet" if flag == FAIL else ""
-            self.buffers[lane].append(TreeRow(anchor, 0, flag, why=why))
+            self.buffers[lane].append(FactRow(anchor, 0, flag, why=why))
             self.note(f"{'failed' if why else 'touched'} without a delta")
         self._go(lane, fate)
 
-    @precondition(lambda self: self.truth.blocks())
+    @precondition(lambda self: self._open_blocks())
     @rule(
         which=INDEX,
         delta=st.sampled_from([0, 1, 1]),
@@ -158,11 +170,10 @@ class Histories(RuleBasedStateMachine):
     )
     def stray(self, which: int, delta: int, flags: int, lane: str, fate: Any) -> None:
         """Send a row for an absent slot, or for one that the block does not have."""
-        lives = self.truth.blocks()
-        life = lives[which % len(lives)]
-        slots = [slot for slot in range(life.size + 1) if slot not in life.trees]
-        anchor = block_anchor(self._number(life), slots[which % len(slots)])
-        self.buffers[lane].append(TreeRow(anchor, delta, flags))
+        block = self._open_block(which)
+        slots = [slot for slot in range(block.size + 1) if slot not in block.slots]
+        anchor = block_anchor(block.rows.number, slots[which % len(slots)])
+        self.buffers[lane].append(_stray(anchor, flags) if delta else FactRow(anchor, 0, flags))
         self._go(lane, fate)
 
     @precondition(lambda self: self.forest.messages)
@@ -178,9 +189,9 @@ class Histories(RuleBasedStateMachine):
         for tree in self.nacked[:count]:
             waiting = [i for i, m in enumerate(self.forest.messages) if m in tree.outstanding]
             trees.append((1, waiting[:1]))
-            self.note(f"replayed {'in a block' if block else 'loose'}")
+            self.note(f"replayed {'in a block' if block and self.blocks else 'loose'}")
         del self.nacked[:count]
-        if block:
+        if block and self.blocks:
             self.emit_blocks([trees], lane, fate)
         else:
             self.emit(trees, lane, fate)
@@ -197,7 +208,7 @@ class Histories(RuleBasedStateMachine):
     )
     def track_again(self, which: int, ended: bool, other: str, lane: str, fate: Any) -> None:
         """Track a block again: a restarted source, or another one with other content."""
-        known = [t for t in self.tracks if ended ^ (t[1][0].anchor in self.truth.lives)]
+        known = [t for t in self.tracks if ended ^ (t[0].block in self._open_blocks())]
         known = known or self.tracks
         row, raws = known[which % len(known)]
         present = sorted(row.deltas.keys() - row.absent)
@@ -205,10 +216,10 @@ class Histories(RuleBasedStateMachine):
         anchor = block_anchor(row.block, last)
         if other == "delta":
             row = replace(row, deltas={**row.deltas, last: row.deltas[last] ^ 1})
-            raws = [*raws, TreeRow(anchor, 1)]
+            raws = [*raws, _stray(anchor)]
         elif other == "failed":
             row = replace(row, failed={**row.failed, last: "again"})
-            raws = [*raws, TreeRow(anchor, 0, FAIL, why="again")]
+            raws = [*raws, FactRow(anchor, 0, FAIL, why="again")]
         elif other == "touch":
             row = replace(row, touch=True)
         elif other == "label":
@@ -258,17 +269,14 @@ class Histories(RuleBasedStateMachine):
     @rule(ms=STEPS, ticks=st.sampled_from([0, 0, 0, 1, 1, 1, 1, 1, 4]))
     def time_passes(self, ms: int, ticks: int) -> None:
         self.shard.advance(ms)
-        self.truth.now_ms += ms
+        self.now_ms += ms
         for tick in range(ticks):
             if tick:
                 self._drain_all()
             self.rotate()
 
     def rotate(self) -> None:
-        due = not self.shard.expires
-        assert self.shard.rotate() == due, "it ticked while something expires, or did not tick"
-        if due:
-            self.truth.tick()
+        self.oracle.rotated(self.shard.rotate(), self.now_ms, forced=True)
         for lane in LANES:
             parts = self.in_flight.get(lane)
             if parts and not self._fenced(parts[0]):
@@ -277,10 +285,9 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.model.expiring)
     @rule(records=st.sampled_from([1, 3, 1000]))
     def drain(self, records: int) -> None:
-        self.shard.drain(records)
+        gone = self.shard.drain(records)
         self.note(f"loose trees drained{' in part' if self.model.expiring else ''}")
-        self._listen()
-        self.truth.drained((), not self.shard.expires)
+        self.oracle.expired(self._told(), gone)
 
     @precondition(lambda self: self.model.blocks_expiring)
     @rule(blocks=st.sampled_from([1, 1, 1, 1, 100]))
@@ -289,20 +296,28 @@ class Histories(RuleBasedStateMachine):
         self.note(f"blocks drained{' in part' if self.model.blocks_expiring else ''}")
         if self.model.expiring:
             self.note("blocks drained before loose trees")
-        self._listen()
-        self.truth.drained(gone, not self.shard.expires)
+        self.oracle.blocks_expired(self._told(), gone)
 
     @rule()
     def take(self) -> None:
         self.heard = [0, 0]
-        for outcome in self.shard.take():
-            singles = outcome.expand() if isinstance(outcome, BlockOutcome) else [outcome]
-            self.nacked += [self.forest.trees[o.anchor] for o in singles if o.verdict == "nack"]
+        singles = [single for outcome in self.shard.take() for single in _singles(outcome)]
+        self.oracle.taken(TASK, singles)
+        self.nacked += [self.forest.trees[o.anchor] for o in singles if o.verdict == "nack"]
 
     @invariant()
     def every_tree_is_accounted_for(self) -> None:
         if hasattr(self, "shard") and self.books:
-            self.truth.check(self.model)
+            model, counters = self.model, self.oracle.counters
+            assert {name: model.counters[name] for name in COUNTERS} == {
+                name: counters[name] for name in COUNTERS
+            }
+            assert model.odd == {
+                number: counters[f"odd:{'none' if number < 0 else number}"] for number in model.odd
+            }
+            assert model.ended[TASK] == counters[f"ended:{TASK}"]
+            assert model.pending == self.oracle.load
+            assert model.tracked_records == len(list(self.oracle.open_trees()))
             self.shard.check()
 
     def teardown(self) -> None:
@@ -318,8 +333,8 @@ class Histories(RuleBasedStateMachine):
             self.take()
             self.every_tree_is_accounted_for()
             assert not any((*self.model.buckets, *self.model.block_buckets)), "something is left"
-            left = [life for life in self.truth.lives.values() if life.tracked]
-            assert not left, "tracked without a verdict"
+            assert not list(self.oracle.open_trees()), "tracked without a verdict"
+            reached.update(self.oracle.seen)
         finally:
             self.shard.close()
 
@@ -333,7 +348,7 @@ class Histories(RuleBasedStateMachine):
         rows = self.forest.process(inputs, children, flags, "why" if flags & FAIL else "")
         self.buffers[lane] += rows
 
-    def _without_a_slot(self, row: BlockRow, raws: list[TreeRow]) -> tuple[BlockRow, list[TreeRow]]:
+    def _without_a_slot(self, row: BlockRow, raws: list[FactRow]) -> tuple[BlockRow, list[FactRow]]:
         """Return a TRACK with one more absent slot, preferably that of a hole."""
         present = sorted(row.deltas.keys() - row.absent)
         holes = [slot for slot in present if not row.deltas[slot]]
@@ -344,10 +359,13 @@ class Histories(RuleBasedStateMachine):
         row = replace(row, deltas=deltas, failed=failed, absent=absent)
         return row, [raw for raw in raws if raw.anchor != block_anchor(row.block, slot)]
 
-    def _number(self, life: Life) -> int:
-        """Return the number of a block."""
-        anchor = next(iter(life.trees.values())).anchor
-        return (split_anchor(anchor) or (0,))[0]
+    def _open_blocks(self) -> dict[int, Block]:
+        """Return the pending and the expiring blocks, by number."""
+        return {**self.oracle.blocks_expiring, **self.oracle.blocks}
+
+    def _open_block(self, which: int) -> Block:
+        blocks = [*self._open_blocks().values()]
+        return blocks[which % len(blocks)]
 
     def _go(self, lane: str, fate: tuple[int, int] | None) -> None:
         if fate and self.buffers[lane]:
@@ -371,51 +389,76 @@ class Histories(RuleBasedStateMachine):
         for call in calls:
             self.seqs[lane] += 1
             fence = Fence(lane, self.seqs[lane], f"{self.seqs[lane]:x}")
-            self.in_flight[lane].append(Part(fence, *call, self.truth.ticks))
+            self.in_flight[lane].append(Part(fence, *call, self.oracle.ticks))
 
     def _fenced(self, part: Part) -> bool:
-        return self.truth.ticks - part.tick < self.model.config.buckets - 1
+        return self.oracle.ticks - part.tick < self.model.config.buckets - 1
 
     def _apply(self, part: Part) -> None:
         kind = "blocks" if part.blocks else "loose rows"
-        changed = self.truth.changed(part.blocks)
+        reply: Reply
         try:
             reply = self.shard.apply(part)
-        except ChangedBatchError as error:
-            self.note(f"{kind}: other content")
-            if not changed:
-                raise AssertionError("refused, though the content is the same") from error
-            return
-        except BacklogError:
-            self.note(f"{kind}: backlog")
-            return
-        if reply.highest is not None:
-            self.note(f"{kind}: a repeat")
-            assert part.applied or reply.highest > part.fence.seq
-            return
-        if part.applied:
-            self.note(f"{kind}: a repeat without fence")
-            assert not self._fenced(part), "applied twice"
-        assert not changed, "tracked again with other content"
-        part.applied = True
-        if part.blocks:
-            for row in part.blocks:
-                self.truth.apply_block(row, _of(row, part.raws), row.block in reply.rejected)
+        except (ChangedBatchError, BacklogError) as error:
+            reply = error
+            self.note(
+                f"{kind}: {'backlog' if isinstance(error, BacklogError) else 'other content'}"
+            )
         else:
-            self.truth.apply(part.raws, reply)
-        self._listen()
+            if reply.highest is not None:
+                self.note(f"{kind}: a repeat")
+            elif part.applied:
+                self.note(f"{kind}: a repeat without fence")
+            part.applied |= reply.highest is None
+        self.oracle.applied(self._call(part), reply, self._told(), self.now_ms)
 
-    def _listen(self) -> None:
-        """Check the new verdicts, without taking them."""
+    def _call(self, part: Part) -> Call:
+        trees = self.forest.trees
+        blocks = [block_facts(row, _of(row, part.raws), trees) for row in part.blocks]
+        return Call(part.fence, TASK, [] if blocks else facts(part.raws, trees), blocks)
+
+    def _told(self) -> list[Told]:
+        """Return the new verdicts, without taking them."""
+        told: list[Told] = []
         kinds: Any = (self.model.outcomes, self.model.block_outcomes)
         for which, waiting in enumerate(kinds):
             outcomes = waiting.get(TASK, [])
             for outcome in outcomes[self.heard[which] :]:
-                if outcome.verdict == "touch":
-                    self.note(f"a touch of a {'block' if which else 'loose tree'}")
-                self.truth.hear(outcome)
+                self._note_outcome(outcome)
+                told += [(TASK, single) for single in _singles(outcome)]
             self.heard[which] = len(outcomes)
-        self.truth.settle()
+        return told
+
+    def _note_outcome(self, outcome: Outcome | BlockOutcome) -> None:
+        what = "block" if isinstance(outcome, BlockOutcome) else "loose tree"
+        if outcome.verdict == "touch":
+            self.note(f"a touch of a {what}")
+            return
+        self.note(f"a {what} ended: {outcome.reason}")
+        if outcome.cause:
+            self.note(f"a {what} expired: {outcome.cause}")
+        # A wrong verdict may be on no tree: the oracle reports it.
+        trees = self.forest.trees
+        told = [o for o in _singles(outcome) if o.verdict == "ack" and o.anchor in trees]
+        acked = [trees[o.anchor] for o in told]
+        if not isinstance(outcome, BlockOutcome):
+            if outcome.reason == "expired" and not trees[outcome.anchor].outstanding:
+                self.note("complete but nacked: rows were lost")
+            if acked and acked[0].processed > 3:
+                self.note("a loose tree of four messages acked")
+            return
+        if outcome.absent and acked:
+            self.note(f"a block with absent slots acked: {outcome.reason}")
+        if outcome.failed and outcome.reason == "completed":
+            self.note("a block acked except its failed trees")
+        if acked and outcome.nacked:
+            self.note("a block expired, some trees acked and some nacked")
+        if acked and outcome.nacked and outcome.failed:
+            self.note("and some had failed")
+        if outcome.reason == "completed" and sum(tree.processed > 1 for tree in acked) > 1:
+            self.note("a block acked, two trees of two messages")
+        if not all(tree.parts for tree in acked):
+            self.note("a hole acked")
 
     def _close(self, lane: str) -> None:
         for part in self.in_flight.pop(lane, []):
@@ -437,6 +480,22 @@ class Histories(RuleBasedStateMachine):
         reached[what] += 1
 
 
-def _of(row: BlockRow, raws: Sequence[TreeRow]) -> list[TreeRow]:
+def _of(row: BlockRow, raws: Sequence[FactRow]) -> list[FactRow]:
     """Return the rows that were folded into the row of a block."""
     return [raw for raw in raws if (split_anchor(raw.anchor) or (None,))[0] == row.block]
+
+
+def _stray(anchor: int, flags: int = 0) -> FactRow:
+    """Return a row that announces a message that does not exist."""
+    return FactRow(anchor, 1, flags, made=(-1,), links=frozenset({(-1, 0)}))
+
+
+def _singles(outcome: Outcome | BlockOutcome) -> list[Outcome]:
+    """Return the verdicts on single trees, and check that the ways to read an entry agree."""
+    if not isinstance(outcome, BlockOutcome):
+        return [outcome]
+    singles, anchor = list(outcome.expand()), block_anchor(outcome.block, 0)
+    acked = [anchor + slot for start, stop in outcome.acked() for slot in range(start, stop)]
+    assert acked == [o.anchor for o in singles if o.verdict == "ack"], "the acked ranges differ"
+    assert outcome.count == len(singles) > 0, "n is not the number of verdicts"
+    return singles

@@ -14,7 +14,7 @@ from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from proof.reference.acker import TreeRow
 from proof.reference.blocks import BlockReference, BlockRow
 from proof.simulate.redis_shard import RedisShard
-from tests.properties.topology import TRACK
+from tests.properties.topology import TRACK, FactRow
 from tests.support import ageless, total
 
 TASK = "t"
@@ -27,7 +27,7 @@ class Part:
     fence: Fence
     loose: list[TreeRow]
     blocks: list[BlockRow]
-    raws: list[TreeRow]
+    raws: list[FactRow]
     tick: int
     applied: bool = False
 
@@ -75,12 +75,13 @@ class InStep:
     def expires(self) -> bool:
         return bool(self.model.expiring or self.model.blocks_expiring)
 
-    def drain(self, records: int) -> None:
-        """Expire some loose trees by one call. Redis chooses which."""
+    def drain(self, records: int) -> list[int]:
+        """Expire some loose trees by one call, and return their anchors. Redis chooses which."""
         some = list(self.model.expiring)[:records]
         if self.redis:
             some = self._gone(self.redis.keys.expiring, self.redis.expire_some, records)
         self.model.expire(some)
+        return some
 
     def drain_blocks(self, blocks: int) -> list[int]:
         """Expire some blocks by one call, and return their numbers."""

@@ -1,4 +1,4 @@
-"""The true state of tuple trees, as sets of messages and without XOR.
+"""Random tuple trees: their rows, and the facts about them for the oracle.
 
 A message may belong to several trees and have several parents. In each tree its id is the XOR of
 its edge ids. The sets hold the messages that exist and those that were processed. So they know
@@ -6,16 +6,20 @@ when a tree is really complete, whether or not its rows were lost. A tree in a b
 anchor, and is otherwise a tree like any other.
 """
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, EDGE_BIT, block_anchor, split_anchor
+from proof import oracle
+from proof.oracle import FAIL, TOUCH, TRACK, Link, Part
 from proof.reference.acker import TreeRow
 from proof.reference.blocks import BlockRow
 
+SLOT = 0xFFF
+"""The bits of a block's anchor that are the slot."""
 Slot = tuple[int, list[int]] | None
 """The number of a tree's first messages, and others that it shares; None for an absent slot."""
 
@@ -24,28 +28,28 @@ Slot = tuple[int, list[int]] | None
 class Message:
     """A message, with its id in each of its trees, and the edge that it travels on."""
 
+    number: int
     edge: str = ""
     ids: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class FactRow(TreeRow):
+    """A row, with the facts about it; see ``proof.oracle.Row``."""
+
+    done: tuple[int, ...] = ()
+    made: tuple[int, ...] = ()
+    links: frozenset[Link] = frozenset()
+
+
 @dataclass(eq=False)
-class Tree:
+class Tree(oracle.Tree):
     """A tuple tree, as a set of messages."""
 
-    anchor: int
     outstanding: set[Message] = field(default_factory=set)
-    rows: set[int] = field(default_factory=set)
-    """Deltas of all its rows, applied or not."""
     processed: int = 0
     failing: bool = False
     """A bolt has failed the tree; its row may be in flight."""
-    failed: bool = False
-    """Its FAIL was applied."""
-    tracked: bool = False
-    """Its TRACK was applied, so it must get a verdict."""
-    due: int = 0
-    """Tick by which it must have a verdict."""
-    verdicts: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -64,20 +68,25 @@ class Forest:
         """Messages that wait to be processed."""
         self.sizes: dict[int, int] = {}
         """Number of slots of each block, absent ones included."""
+        self._numbers = itertools.count(1)
 
-    def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> TreeRow:
+    def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> FactRow:
         """Create a tree with new first messages and with ``also``; return its TRACK row."""
-        tree = Tree(self.chance.randrange(1, 2**62) if anchor is None else anchor)
+        if anchor is None:
+            anchor = self.chance.randrange(1, 2**62)
+        tree = Tree(anchor, f"source {anchor}", anchor & SLOT)
         self.trees[tree.anchor] = tree
         delta = 0
+        made: list[int] = []
         for message in [*(self._message() for _ in range(firsts)), *also]:
-            delta ^= self._edge(message, tree, True)
+            delta ^= self._edge(message, tree, 0, True)
+            made.append(message.number)
             if message not in self.messages:
                 self.messages.append(message)
-        tree.rows ^= {delta} - {0}
-        return TreeRow(tree.anchor, delta, TRACK, f"source {tree.anchor}")
+        links = frozenset((number, 0) for number in made)
+        return FactRow(anchor, delta, TRACK, tree.source_id, made=tuple(made), links=links)
 
-    def begin_block(self, slots: Sequence[Slot]) -> tuple[int, list[TreeRow]]:
+    def begin_block(self, slots: Sequence[Slot]) -> tuple[int, list[FactRow]]:
         """Create a block of new trees; return its number, and a TRACK row per tree.
 
         ``slots`` has the number of first messages of each slot, and the messages that it shares,
@@ -94,9 +103,10 @@ class Forest:
 
     def process(
         self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
-    ) -> list[TreeRow]:
+    ) -> list[FactRow]:
         """Process messages together, which all cause each child; return their rows."""
         caused = [self._message() for _ in range(children)]
+        made = tuple(child.number for child in caused)
         rows = []
         least: dict[int, int] = {}
         for anchor, own in (pair for message in inputs for pair in message.ids.items()):
@@ -107,12 +117,15 @@ class Forest:
                 tree = self.trees[anchor]
                 delta = own
                 for child in caused:
-                    delta ^= self._edge(child, tree, own == least[anchor])
+                    delta ^= self._edge(child, tree, message.number, own == least[anchor])
+                links = tree.parts[message.number].links | {(n, message.number) for n in made}
                 tree.outstanding.remove(message)
-                tree.rows ^= {delta}
                 tree.processed += 1
                 tree.failing |= bool(flags & FAIL)
-                rows.append(TreeRow(anchor, delta, flags, why=why))
+                row = FactRow(
+                    anchor, delta, flags, "", why, (message.number,), made, frozenset(links)
+                )
+                rows.append(row)
         self.messages += caused
         return rows
 
@@ -126,16 +139,45 @@ class Forest:
         return list(dict.fromkeys(waiting[i % len(waiting)] for i in which if waiting))
 
     def _message(self) -> Message:
-        return Message(self.chance.choice(self.edges))
+        return Message(next(self._numbers), self.chance.choice(self.edges))
 
-    def _edge(self, message: Message, tree: Tree, carries: bool) -> int:
+    def _edge(self, message: Message, tree: Tree, cause: int, carries: bool) -> int:
         """Return a new edge id of a message; ``carries``: it has the code of the edge."""
         edge = self.chance.randrange(1, 1 << (EDGE_BIT if len(self.edges) > 1 else 63))
         if carries and message.edge:
             edge |= 1 << EDGE_BIT + self.edges.index(message.edge) - 1
         message.ids[tree.anchor] = message.ids.get(tree.anchor, 0) ^ edge
+        part = tree.parts.setdefault(message.number, Part(message.edge))
+        part.id = message.ids[tree.anchor]
+        part.links.add((message.number, cause))
+        tree.exists.add(message.number)
         tree.outstanding.add(message)
         return edge
+
+
+def facts(rows: Sequence[FactRow], trees: Mapping[int, Tree]) -> list[oracle.Row]:
+    """Fold rows into one row per anchor, as the oracle sees them; an unknown anchor has no tree."""
+    folded: dict[int, oracle.Row] = {}
+    for row in rows:
+        nothing = oracle.Tree(row.anchor, "", row.anchor & SLOT)
+        fact = folded.setdefault(row.anchor, oracle.Row(trees.get(row.anchor, nothing)))
+        fact.flags |= row.flags
+        fact.done += row.done
+        fact.made += row.made
+        fact.links = fact.links.symmetric_difference(row.links)
+    return list(folded.values())
+
+
+def block_facts(
+    row: BlockRow, rows: Sequence[FactRow], trees: Mapping[int, Tree]
+) -> oracle.BlockRows:
+    """Return the rows that were folded into the row of a block, as the oracle sees them."""
+    found = facts(rows, trees)
+    if not row.task:
+        return oracle.BlockRows(row.block, found)
+    if row.touch:
+        found[0].flags |= TOUCH
+    return oracle.BlockRows(row.block, found, row.label, row.task, len(row.deltas))
 
 
 def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
@@ -178,6 +220,3 @@ def _fold_block(block: int, rows: Sequence[TreeRow], task: str, size: int | None
     column = dict.fromkeys(slots, 0) | deltas
     absent = frozenset(slots) - present
     return BlockRow(block, column, failed, touch, task, f"block {block}", absent)
-
-
-__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Slot", "Tree", "fold", "fold_blocks"]

@@ -12,11 +12,11 @@ from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, FenceFullError
 from acker_redis.protocol.config import AckerConfig
+from proof.oracle import FALSE_ACK
 from proof.reference.blocks import BlockReference
 from proof.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
 from proof.simulate.backends import ReferenceBackend
 from proof.simulate.both import BothBackends
-from proof.simulate.violations import FALSE_ACK
 from tests.tiers import budget
 
 ALL = tuple(FAULTS)

@@ -1,27 +1,25 @@
-"""The oracle of one shard: it checks each batch, its reply, and the verdicts that it wrote."""
+"""The oracle of loose trees: it checks each call, its reply, and the verdicts that it wrote."""
 
 from collections.abc import Sequence
 
-from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.outcome import Outcome
-from proof.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
-from proof.simulate.books import Books, Told
-from proof.simulate.records import Pending
-from proof.simulate.trees import Tree
-from proof.simulate.violations import FALSE_ACK, Violation
+from proof.oracle.books import Books
+from proof.oracle.facts import FAIL, TOUCH, TRACK, Call, Reply, Row, Told, Tree
+from proof.oracle.records import Record
+from proof.oracle.violations import FALSE_ACK, Violation
 
 
-class Ledger(Books):
-    """The oracle: raises Violation at the first wrong reply or verdict."""
+class TreeOracle(Books):
+    """The oracle of loose trees: raises Violation at the first wrong reply or verdict."""
 
-    def applied(self, sent: AnySent, reply: Reply, told: Sequence[Told], now_ms: int = 0) -> None:
-        """Check a call of apply or apply_blocks at ``now_ms``, its reply and its verdicts."""
+    def applied(self, call: Call, reply: Reply, told: Sequence[Told], now_ms: int = 0) -> None:
+        """Check a call at ``now_ms``, its reply, and the verdicts that it wrote."""
         self.now_ms = now_ms
-        fence = sent.fence
+        fence = call.fence
         if not isinstance(reply, ShardApplied):
-            self._refused(sent, reply, told)
+            self._refused(call, reply, told)
             return
         self.fences.check(fence, self.ticks, reply.highest)
         if reply.highest is not None:
@@ -29,62 +27,60 @@ class Ledger(Books):
             if told:
                 raise Violation("fence", f"a repeat of batch {fence.seq} wrote {told}")
             return
-        if self.full(sent):
+        if self.full(call):
             raise Violation(
-                "backlog", f"a batch of {sent.task} was applied though its backlog is full"
+                "backlog", f"a batch of {call.task} was applied though its backlog is full"
             )
-        if self.other(sent):
+        if self.other(call):
             raise Violation(
                 "content", "a pending block was tracked again with other trees, and not refused"
             )
-        if self.damaged(sent):
-            anchor = next(sent.each()).tree.anchor
+        if self.damaged(call):
+            anchor = next(call.each()).tree.anchor
             raise Violation("damage", "a call for a block that has lost a key was applied", anchor)
         self.fences.applied(fence, self.ticks)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)
         before, self._telling = self.counters.copy(), len(told)
-        rejected = self._rows(sent, verdicts)
+        rejected = self._rows(call, verdicts)
         if verdicts:
             raise Violation("verdict", f"unexpected: {verdicts}", min(verdicts))
         self.deliver(told)
         new = {name: self.counters[name] - before[name] for name in before}
-        blocks = isinstance(sent, SentBlocks)
         wanted = ShardApplied(
             None,
             new["tracked"],
             new["acked"],
-            new["failed"] + (0 if blocks else new["conflict"]),
+            new["failed"] + (0 if call.blocks else new["conflict"]),
             self.load,
             self.config.high_water,
             tuple(rejected),
         )
         if reply != wanted:
-            anchor = next(sent.each()).tree.anchor
+            anchor = next(call.each()).tree.anchor
             raise Violation("reply", f"{reply}, expected {wanted}", anchor)
 
-    def _refused(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
-        stands = self.fences.highest(sent.fence, self.ticks)
-        again = stands and sent.seq <= stands[0]
+    def _refused(self, call: Call, reply: Reply, told: Sequence[Told]) -> None:
+        stands = self.fences.highest(call.fence, self.ticks)
+        again = stands and call.fence.seq <= stands[0]
         if isinstance(reply, ChangedBatchError):
-            changed = stands and stands[0] == sent.seq and stands[1] != sent.fence.digest
-            right = changed or (self.other(sent) and not again)
+            changed = stands and stands[0] == call.fence.seq and stands[1] != call.fence.digest
+            right = changed or (self.other(call) and not again)
         elif isinstance(reply, SchemaError):
-            right = self.damaged(sent) and not again
+            right = self.damaged(call) and not again
             self.seen["batches refused for a lost key"] += 1
         else:
-            right = isinstance(reply, BacklogError) and self.full(sent) and not again
+            right = isinstance(reply, BacklogError) and self.full(call) and not again
         if not right or told:
-            anchor = next(sent.each()).tree.anchor
+            anchor = next(call.each()).tree.anchor
             raise Violation("refused", f"unexpected {reply!r}, with verdicts {told}", anchor)
 
-    def _rows(self, sent: AnySent, verdicts: dict[int, list[Outcome]]) -> list[int]:
-        """Check the rows of a batch; return those to be rejected, as the reply lists them."""
-        rows = sent.each()
-        return [row.tree.anchor for row in rows if self._row(row, verdicts)]
+    def _rows(self, call: Call, verdicts: dict[int, list[Outcome]]) -> list[int]:
+        """Check the rows of a call; return those to be rejected, as the reply lists them."""
+        return [row.tree.anchor for row in call.rows if self._row(row, verdicts)]
 
-    def _row(self, row: FoldedRow, verdicts: dict[int, list[Outcome]]) -> bool:
+    def _row(self, row: Row, verdicts: dict[int, list[Outcome]]) -> bool:
         """Check one row; return True if its tree must be rejected."""
         tree, flags = row.tree, row.flags
         anchor = tree.anchor
@@ -98,7 +94,7 @@ class Ledger(Books):
             self._expect(tree, said, "conflict")
             del self.pending[anchor]
             return False
-        record = old or Pending(tree, self.begun())
+        record = old or Record(tree, self.begun())
         record.add(row)
         self.counters["tracked"] += track
         self._count(row, old, record)
@@ -118,9 +114,7 @@ class Ledger(Books):
         self.pending.pop(anchor, None)
         return False
 
-    def _kept(
-        self, row: FoldedRow, old: Pending | None, record: Pending, said: list[Outcome]
-    ) -> None:
+    def _kept(self, row: Row, old: Record | None, record: Record, said: list[Outcome]) -> None:
         """Check a row that ends no tree, and record where its record is now."""
         tree, touch = row.tree, bool(row.flags & TOUCH)
         anchor = tree.anchor
@@ -130,7 +124,7 @@ class Ledger(Books):
                 restarted = self.moved(record.place)
                 self.seen["touches without a verdict, at a deadline"] += touch and not restarted
                 touch = touch and restarted
-        elif not (record.tracked or record.failed or row.done or row.made):
+        elif row.empty:
             touch = False  # a TOUCH of nothing
         elif not record.tracked and self.load >= self.config.high_water:
             self.counters["orphaned"] += 1
@@ -145,7 +139,7 @@ class Ledger(Books):
         elif said:
             raise Violation("verdict", f"{said}, but nothing has ended", anchor)
 
-    def _true(self, record: Pending) -> None:
+    def _true(self, record: Record) -> None:
         """Raise Violation if an ack of this record is false."""
         tree = record.tree
         # A batch that ran again with other content announces messages that are never emitted. They
@@ -159,8 +153,9 @@ class Ledger(Books):
         if not record.tracked:
             raise Violation("verdict", "acked, but never tracked", tree.anchor)
 
-    def _expect(self, tree: Tree, said: list[Outcome], reason: str) -> None:
-        anchor, source_id = tree.anchor, tree.source_id
+    def _expect(self, tree: Tree, said: list[Outcome], reason: str, label: str = "") -> None:
+        """Check the one verdict on a tree; ``label`` is that of its block."""
+        anchor, source_id = tree.anchor, label or tree.source_id
         if [outcome.reason for outcome in said] != [reason]:
             kind = "verdict" if said else "no verdict"
             raise Violation(kind, f"{said}, expected one {reason!r}", anchor)
@@ -171,7 +166,7 @@ class Ledger(Books):
         if reason != "reset":
             self.end(said[0])
 
-    def _count(self, row: FoldedRow, old: Pending | None, record: Pending) -> None:
+    def _count(self, row: Row, old: Record | None, record: Record) -> None:
         """Count states that a history should reach."""
         if row.flags & TRACK:
             if old:
@@ -182,5 +177,6 @@ class Ledger(Books):
                 self.seen["tracks applied again"] += 1
         elif not old and row.tree.tracks:
             self.seen["rows after the end of their tree"] += 1
+            self.seen["rows while their tree expires"] += row.tree.anchor in self.expiring
         if record.twice:
             self.seen["rows that met their own repeat"] += 1

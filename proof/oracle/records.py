@@ -2,35 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from acker_redis.batching.batch import FAIL, TRACK
-from proof.reference.blocks import BlockKey, BlockRow
-from proof.simulate.batches import FoldedRow
-from proof.simulate.trees import Link, Tree
+from proof.oracle.facts import FAIL, TRACK, BlockKey, BlockRows, Link, Row, Tree
+from proof.oracle.lifetimes import Place
 
 
 @dataclass(slots=True)
-class Place:
-    """The bucket that a record or a block is in, and when it began."""
-
-    born: int
-    """The tick that began its bucket. The Nth tick after it drains the bucket."""
-    first_ms: int
-    """Time of its first row, by the server's clock."""
-    capped: bool = False
-    """Whether its deadline kept its last move out of the newest bucket."""
-
-    def move(self, newest: int, ticks: int) -> bool:
-        """Move it to the bucket that tick ``newest`` began, but never to an older one.
-
-        Return whether its clock was restarted: the deadline has not left it where it is.
-        """
-        old, self.capped = self.born, newest < ticks
-        self.born = max(old, newest)
-        return self.born > old or not self.capped
-
-
-@dataclass(slots=True)
-class Pending:
+class Record:
     """A record, or a slot of a block, and the rows applied to it since it began."""
 
     tree: Tree
@@ -47,13 +24,13 @@ class Pending:
     twice: bool = False
     """Whether a message was processed twice in this record: then it can only expire."""
 
-    def add(self, row: FoldedRow) -> None:
+    def add(self, row: Row) -> None:
         """Apply a row."""
         done = self.done.union(row.done)
         self.twice |= len(done) != len(self.done) + len(row.done)
         self.done, self.made = done, self.made.union(row.made)
         self.odd = self.odd.symmetric_difference(row.done)
-        self.links ^= row.links
+        self.links = self.links.symmetric_difference(row.links)
         self.tracked |= bool(row.flags & TRACK)
         self.failed |= bool(row.flags & FAIL)
 
@@ -70,21 +47,22 @@ class Pending:
         """
         return self.odd == self.tree.exists == self.made
 
-    def copy(self) -> "Pending":
+    def copy(self) -> "Record":
         """Return a copy, for the case that the shard loses all later calls."""
         return replace(self, place=replace(self.place))
 
 
 @dataclass(slots=True)
-class PendingBlock:
-    """A block since it was tracked, and the row that tracked it."""
+class Block:
+    """A block since it was tracked."""
 
-    row: BlockRow
+    rows: BlockRows
+    """The rows that tracked it."""
     place: Place
-    slots: dict[int, Pending]
+    slots: dict[int, Record]
     """The slots that hold a tree."""
-    strays: dict[int, Pending] = field(default_factory=dict)
-    """Absent slots that have received rows: of trees that the row that tracked it did not have."""
+    strays: dict[int, Record] = field(default_factory=dict)
+    """Absent slots that have received rows: of trees that its TRACK did not have."""
 
     lost: frozenset[BlockKey] = frozenset()
     """Its keys that were deleted."""
@@ -96,19 +74,19 @@ class PendingBlock:
         has: dict[BlockKey, bool] = {
             "block": True,
             "failed": some_failed,
-            "present": bool(self.row.absent),
+            "present": bool(self.rows.absent),
         }
         return frozenset(key for key, exists in has.items() if exists) - self.lost
 
     @property
     def size(self) -> int:
         """Number of its slots, absent ones included."""
-        return len(self.row.deltas)
+        return self.rows.size
 
     @property
     def task(self) -> str:
         """The source task that tracked it."""
-        return self.row.task
+        return self.rows.task
 
     @property
     def open(self) -> int:
@@ -128,7 +106,7 @@ class PendingBlock:
         """Whether an absent slot has a checksum that is not zero."""
         return any(slot.links for slot in self.strays.values())
 
-    def copy(self) -> "PendingBlock":
+    def copy(self) -> "Block":
         """Return a copy, for the case that the shard loses all later calls."""
         place = replace(self.place)
         slots, strays = (

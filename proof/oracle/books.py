@@ -5,23 +5,20 @@ facts about a tree (``Tree.exists``, ``failed``) are never rolled back.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Self, TypeVar
 
-from acker_redis.batching.batch import TRACK
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from proof.reference.blocks import BlockKey
-from proof.simulate import diagnosis
-from proof.simulate.batches import AnySent, SentBlocks
-from proof.simulate.deadline import newest_bucket
-from proof.simulate.fences import Fences
-from proof.simulate.records import Pending, PendingBlock, Place
-from proof.simulate.violations import Violation
+from proof.oracle import diagnosis
+from proof.oracle.facts import TRACK, BlockKey, Call, Told
+from proof.oracle.fences import Fences
+from proof.oracle.lifetimes import Place, newest_bucket
+from proof.oracle.records import Block, Record
+from proof.oracle.violations import Violation
 
-Told = tuple[str, Outcome]
-"""A task and a verdict that was written for it."""
+T = TypeVar("T")
 
 
 class Books:
@@ -35,10 +32,10 @@ class Books:
         self.liveness = liveness
         self.ticks = 0
         self.ticked_ms = self.now_ms = 0
-        self.pending: dict[int, Pending] = {}
-        self.expiring: dict[int, Pending] = {}
-        self.blocks: dict[int, PendingBlock] = {}
-        self.blocks_expiring: dict[int, PendingBlock] = {}
+        self.pending: dict[int, Record] = {}
+        self.expiring: dict[int, Record] = {}
+        self.blocks: dict[int, Block] = {}
+        self.blocks_expiring: dict[int, Block] = {}
         self.fences = Fences(config.buckets)
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.waiting: dict[str, list[Outcome]] = {}
@@ -82,14 +79,14 @@ class Books:
                 slots = block.slots.values()
                 yield from (slot.tree.anchor for slot in slots if not slot.failed)
 
-    def rotated(self, ticked: bool, now_ms: int) -> None:
+    def rotated(self, ticked: bool, now_ms: int, forced: bool = False) -> None:
         """Check a call of rotate, at ``now_ms`` by the server's clock."""
         late = now_ms - self.ticked_ms
         left = self.expiring or self.blocks_expiring
-        due = late >= self.config.tick_ms and not left
+        due = (forced or late >= self.config.tick_ms) and not left
         if ticked != due:
             raise Violation("tick", f"ticked: {ticked}, {late} ms after the last tick; due: {due}")
-        if late < 0:
+        if late < 0 and not forced:
             self.ticked_ms = now_ms
             self.seen["clock was back"] += 1
         if ticked:
@@ -103,8 +100,15 @@ class Books:
             for number in self.blocks_expiring:
                 del self.blocks[number]
 
-    def expired(self, told: Sequence[Told]) -> None:
-        """Check a drain: all trees that expire are nacked now, and no others."""
+    def expired(self, told: Sequence[Told], drained: Collection[int] | None = None) -> None:
+        """Check a drain: the trees that expire are nacked now, and no others.
+
+        ``drained`` has the anchors of those that this call has drained; without it, all of them.
+        """
+        left = {}
+        if drained is not None:
+            left = {a: record for a, record in self.expiring.items() if a not in drained}
+            self.expiring = self.expected(self.expiring, drained)
         for _, outcome in told:
             record = self.expiring.pop(outcome.anchor, None)
             if record is None or not record.tracked or outcome.reason != "expired":
@@ -115,8 +119,14 @@ class Books:
             if record.tracked:
                 raise Violation("no verdict", "the tree expired without a verdict", anchor)
         self.counters["orphaned"] += len(self.expiring)
-        self.expiring = {}
+        self.expiring = left
         self.deliver(told)
+
+    def expected(self, expiring: Mapping[int, T], drained: Collection[int]) -> dict[int, T]:
+        """Return those of the expiring records or blocks that a call has drained."""
+        if unknown := [number for number in drained if number not in expiring]:
+            raise Violation("drain", f"{unknown} do not expire")
+        return {number: expiring[number] for number in drained}
 
     def taken(self, task: str, outcomes: Iterable[Outcome]) -> None:
         """Check the verdicts that a source has taken against those that were written."""
@@ -125,29 +135,25 @@ class Books:
         if sorted(key) != sorted(wanted):
             raise Violation("stream", f"{task} took {key}, but {wanted} were written")
 
-    def full(self, sent: AnySent) -> bool:
+    def full(self, call: Call) -> bool:
         """Return whether a batch must be refused: it tracks, and too many verdicts wait.
 
         The TRACK of a pending block is a no-op, so it does not count.
         """
-        if isinstance(sent, SentBlocks):
-            tracks = any(row.task and row.block not in self.blocks for row in sent.rows)
-        else:
-            tracks = any(row.flags & TRACK for row in sent.folded)
-        return tracks and len(self.waiting.get(sent.task, ())) >= self.config.outcomes_limit
+        tracks = any(row.flags & TRACK for row in call.rows) or any(
+            rows.track and rows.number not in self.blocks for rows in call.blocks
+        )
+        return tracks and len(self.waiting.get(call.task, ())) >= self.config.outcomes_limit
 
-    def other(self, sent: AnySent) -> bool:
+    def other(self, call: Call) -> bool:
         """Return whether a batch must be refused: it tracks a pending block with other trees."""
-        return isinstance(sent, SentBlocks) and any(
-            row.task and row.block in self.blocks and row != self.blocks[row.block].row
-            for row in sent.rows
-        )
+        pending = [(rows, self.blocks.get(rows.number)) for rows in call.blocks if rows.track]
+        return any(block and rows.content != block.rows.content for rows, block in pending)
 
-    def damaged(self, sent: AnySent) -> bool:
+    def damaged(self, call: Call) -> bool:
         """Return whether a batch must be refused: a pending block of it has lost a key."""
-        return isinstance(sent, SentBlocks) and any(
-            row.block in self.blocks and self.blocks[row.block].lost for row in sent.rows
-        )
+        named = [self.blocks.get(rows.number) for rows in call.blocks]
+        return any(block and block.lost for block in named)
 
     def lost(self, number: int, key: BlockKey) -> None:
         """Record that a key of a block was deleted."""
@@ -156,7 +162,7 @@ class Books:
         if key == "failed":
             self.surplus += len(block.slots) - block.open
         elif key == "present":
-            self.surplus += len(block.row.absent)
+            self.surplus += len(block.rows.absent)
 
     def begun(self) -> Place:
         """Return the place of a record or a block that begins now."""
@@ -176,13 +182,13 @@ class Books:
         self.seen["rows moved as far as a deadline allows"] += restarted and place.capped
         return restarted
 
-    def diagnosed(self, slot: Pending, outcome: Outcome) -> None:
+    def diagnosed(self, record: Record, outcome: Outcome) -> None:
         """Check cause, edges and residual of an expired tree, and count its edges."""
         if self.config.edges:
             odd = [f"odd:{self.config.edges.index(edge)}" for edge in outcome.edges]
             self.counters.update(odd or ["odd:none"])
         if self.liveness:  # otherwise a rule is broken, and rows are not whole
-            self.seen[diagnosis.check(slot, outcome, self.config.edges)] += 1
+            self.seen[diagnosis.check(record, outcome, self.config.edges)] += 1
             self.seen[f"expired, {outcome.cause}"] += 1
 
     def end(self, outcome: Outcome) -> None:

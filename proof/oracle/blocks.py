@@ -1,32 +1,35 @@
-"""The oracle of one shard, including its blocks."""
+"""The oracle of one shard: its loose trees and its blocks."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from acker_redis.batching.batch import FAIL
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
-from proof.reference.blocks import BlockRow
-from proof.simulate.batches import AnySent, FoldedBlock, SentBlocks
-from proof.simulate.books import Told
-from proof.simulate.ledger import Ledger
-from proof.simulate.records import Pending, PendingBlock
-from proof.simulate.violations import FALSE_ACK, Violation
+from proof.oracle.facts import FAIL, BlockRows, Call, Row, Told, slot_anchor
+from proof.oracle.records import Block, Record
+from proof.oracle.trees import TreeOracle
+from proof.oracle.violations import FALSE_ACK, Violation
 
 Verdicts = dict[int, list[Outcome]]
 
 
-class BlockLedger(Ledger):
-    """The oracle with blocks: raises Violation at the first wrong reply or verdict of a tree."""
+class Oracle(TreeOracle):
+    """The oracle: raises Violation at the first wrong reply or verdict."""
 
     def __init__(self, config: AckerConfig, liveness: bool = True) -> None:
         super().__init__(config, liveness)
         self._told_now: Counter[str] = Counter()
         """Verdicts per task that the call under check has written."""
 
-    def blocks_expired(self, told: Sequence[Told]) -> None:
-        """Check a drain of blocks: a tree without a verdict is acked if complete, else nacked."""
+    def blocks_expired(self, told: Sequence[Told], drained: Collection[int] | None = None) -> None:
+        """Check a drain of blocks: a tree without a verdict is acked if complete, else nacked.
+
+        ``drained`` has the numbers of those that this call has drained; without it, all of them.
+        """
+        left = {}
+        if drained is not None:
+            left = {n: block for n, block in self.blocks_expiring.items() if n not in drained}
+            self.blocks_expiring = self.expected(self.blocks_expiring, drained)
         verdicts: Verdicts = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)
@@ -38,26 +41,27 @@ class BlockLedger(Ledger):
             self.seen["blocks expired in silence"] += not block.open
             for slot in block.slots.values():
                 if not slot.failed:
-                    self._drained(slot, verdicts.pop(slot.tree.anchor, []))
-            self._silent(block.row, verdicts)
+                    said = verdicts.pop(slot.tree.anchor, [])
+                    self._drained(slot, said, block.rows.label)
+            self._silent(block.rows, verdicts)
         if verdicts:
             raise Violation("verdict", f"drained {verdicts}", min(verdicts))
-        self.blocks_expiring = {}
+        self.blocks_expiring = left
         self.deliver(told)
 
-    def _drained(self, slot: Pending, said: list[Outcome]) -> None:
+    def _drained(self, slot: Record, said: list[Outcome], label: str) -> None:
         if any(outcome.verdict == "ack" for outcome in said):
             self.seen["trees acked as their block expired"] += 1
             self._true(slot)
-            self._expect(slot.tree, said, "completed")
+            self._expect(slot.tree, said, "completed", label)
         elif self.liveness and slot.zero:
             words = f"all messages were processed, but the tree expires with {said}"
             raise Violation("no ack", words, slot.tree.anchor)
         else:
-            self._expect(slot.tree, said, "expired")
+            self._expect(slot.tree, said, "expired", label)
             self.diagnosed(slot, said[0])
 
-    def _drained_lost(self, block: PendingBlock, verdicts: Verdicts) -> None:
+    def _drained_lost(self, block: Block, verdicts: Verdicts) -> None:
         """Check the drain of a block that has lost a key: it acks no tree.
 
         It nacks all trees that are not known to have failed; without its present slots, all slots.
@@ -66,7 +70,7 @@ class BlockLedger(Ledger):
         for key in block.lost:
             self.seen[f"blocks expired without their {key} key"] += 1
         for number in range(block.size):
-            anchor, slot = block_anchor(block.row.block, number), block.slots.get(number)
+            anchor, slot = slot_anchor(block.rows.number, number), block.slots.get(number)
             said = verdicts.pop(anchor, [])
             known = slot is None and "present" not in block.lost
             if known or (slot and slot.failed and "failed" not in block.lost):
@@ -84,110 +88,132 @@ class BlockLedger(Ledger):
             self.end(said[0])
             self.extra[anchor] += slot is None or slot.failed
 
-    def _rows(self, sent: AnySent, verdicts: Verdicts) -> list[int]:
-        if not isinstance(sent, SentBlocks):
-            return super()._rows(sent, verdicts)
+    def _rows(self, call: Call, verdicts: Verdicts) -> list[int]:
+        if not call.blocks:
+            return super()._rows(call, verdicts)
         # A block that ends in this call makes room for the next call only.
         taken, rejected = self.load, []
         self._told_now.clear()
-        for folded, row in zip(sent.folded, sent.rows, strict=True):
-            block = self.blocks.get(row.block)
-            if folded.track and block:
-                # A repeated TRACK is a no-op.
+        for rows in call.blocks:
+            block = self.blocks.get(rows.number)
+            if rows.track and block:
+                # Its messages count already; its failures and its touch count now.
                 self.seen["blocks tracked again while pending"] += 1
-                self._goes_on(block, row, [], verdicts)
-            elif folded.track:
-                begun = self._begun(folded, row, taken, verdicts)
+                self._goes_on(block, rows, self._failed_again(block, rows), verdicts)
+            elif rows.track:
+                begun = self._begun(rows, taken, verdicts)
                 if begun:
                     taken += begun.size
-                    self._goes_on(begun, row, [], verdicts)
+                    failed = [slot for slot in begun.slots.values() if slot.failed]
+                    self._goes_on(begun, rows, failed, verdicts)
                 else:
-                    rejected.append(row.block)
+                    rejected.append(rows.number)
             elif block:
-                failed = self._add(block, folded, row)
-                self._goes_on(block, row, failed, verdicts)
+                self._goes_on(block, rows, self._add(block, rows), verdicts)
             else:
-                self.counters["orphaned"] += len(row.deltas) + len(row.failed)
-                self.seen["rows of blocks that are not there"] += 1
+                for row in rows.rows:
+                    self.counters["orphaned"] += _parts(row)
+                self._late(rows)
         return rejected
 
-    def _begun(
-        self, folded: FoldedBlock, row: BlockRow, taken: int, verdicts: Verdicts
-    ) -> PendingBlock | None:
+    def _begun(self, rows: BlockRows, taken: int, verdicts: Verdicts) -> Block | None:
         """The block that begins; None if it must have been rejected."""
-        trees = [each.tree for each in folded.rows]
+        trees = [row.tree for row in rows.rows]
         self.counters["tracked"] += len(trees)
         self.seen["blocks tracked"] += 1
-        self.seen["blocks tracked with absent slots"] += bool(row.absent)
+        self.seen["blocks tracked with absent slots"] += bool(rows.absent)
         for tree in trees:
             tree.tracks += 1
         if trees[0].tracks > 1:
             self.seen["blocks tracked again after their end"] += 1
         for reason, refused in (
-            ("conflict", row.block in self.blocks_expiring),
-            ("overflow", taken + len(row.deltas) > 2 * self.config.high_water),
+            ("conflict", rows.number in self.blocks_expiring),
+            ("overflow", taken + rows.size > 2 * self.config.high_water),
         ):
             if refused:
                 self.seen[f"blocks rejected, {reason}"] += 1
-                self._told_now[row.task] += len(trees)
+                self.seen[f"blocks with absent slots rejected, {reason}"] += bool(rows.absent)
+                self._told_now[rows.task] += len(trees)
                 for tree in trees:
-                    self._expect(tree, verdicts.pop(tree.anchor, []), reason)
-                self._silent(row, verdicts)
+                    self._expect(tree, verdicts.pop(tree.anchor, []), reason, rows.label)
+                self._silent(rows, verdicts)
                 return None
         place = self.begun()
-        slots = {tree.slot: Pending(tree, place) for tree in trees}
-        for each in folded.rows:
-            slots[each.tree.slot].add(each)
-        block = self.blocks[row.block] = PendingBlock(row, place, slots)
+        slots = {tree.slot: Record(tree, place) for tree in trees}
+        for row in rows.rows:
+            slots[row.tree.slot].add(row)
+        block = self.blocks[rows.number] = Block(rows, place, slots)
         return block
 
-    def _add(self, block: PendingBlock, folded: FoldedBlock, row: BlockRow) -> list[Pending]:
+    def _failed_again(self, block: Block, rows: BlockRows) -> list[Record]:
+        """Apply the failures of a TRACK that comes again; return the slots that newly failed."""
+        named = [block.slots[row.tree.slot] for row in rows.rows if row.flags & FAIL]
+        failed = [slot for slot in named if not slot.failed]
+        for slot in failed:
+            self.seen["failures with a TRACK that came again"] += 1
+            slot.failed = True
+        return failed
+
+    def _add(self, block: Block, rows: BlockRows) -> list[Record]:
         """Apply rows to their slots; return the slots that have newly failed."""
         failed = []
-        for each in folded.rows:
-            number = each.tree.slot
+        for row in rows.rows:
+            number = row.tree.slot
             if number >= block.size:
-                self.counters["orphaned"] += (number in row.deltas) + (number in row.failed)
+                self.counters["orphaned"] += _parts(row)
                 self.seen["rows of slots that are not there"] += 1
                 continue
             if number not in block.slots:
                 # The failure is dropped. The delta counts, so that the block can only expire.
-                self.counters["orphaned"] += number in row.failed
+                self.counters["orphaned"] += bool(row.flags & FAIL)
                 self.seen["rows of absent slots"] += 1
-                self.seen["failures of absent slots"] += number in row.failed
-                block.strays.setdefault(number, Pending(each.tree, block.place)).add(each)
+                self.seen["failures of absent slots"] += bool(row.flags & FAIL)
+                block.strays.setdefault(number, Record(row.tree, block.place)).add(row)
                 continue
             slot = block.slots[number]
-            if each.flags & FAIL and not slot.failed:
-                failed.append(slot)
-            slot.add(each)
+            if row.flags & FAIL:
+                self.seen["slots failed again"] += slot.failed
+                if not slot.failed:
+                    failed.append(slot)
+            slot.add(row)
             if slot.twice:
                 self.seen["rows that met their own repeat"] += 1
         return failed
 
+    def _late(self, rows: BlockRows) -> None:
+        """Count rows that find no pending block."""
+        self.seen["rows of blocks that are not there"] += 1
+        if rows.number in self.blocks_expiring:
+            self.seen["rows of blocks that expire"] += 1
+        elif any(row.tree.tracks for row in rows.rows):
+            self.seen["rows of blocks after their end"] += 1
+        else:
+            self.seen["rows of blocks before their track"] += 1
+
     def _goes_on(
-        self, block: PendingBlock, row: BlockRow, failed: list[Pending], verdicts: Verdicts
+        self, block: Block, rows: BlockRows, failed: list[Record], verdicts: Verdicts
     ) -> None:
         """Check the verdicts of a block whose rows were applied, and whether it has ended."""
+        label = block.rows.label
         said = {n: verdicts.pop(slot.tree.anchor, []) for n, slot in block.slots.items()}
-        self._silent(block.row, verdicts)
+        self._silent(block.rows, verdicts)
         for slot in failed:
             first = said[slot.tree.slot]
-            self._expect(slot.tree, first[:1], "failed")
+            self._expect(slot.tree, first[:1], "failed", label)
             del first[:1]
         self._told_now[block.task] += len(failed)
         ended = any(o.reason == "completed" for told in said.values() for o in told)
         if self.liveness and block.zero and block.open and not ended:
-            words = f"all trees of block {row.block} are complete"
-            raise Violation("no ack", words, block_anchor(row.block, min(block.slots)))
+            words = f"all trees of block {rows.number} are complete"
+            raise Violation("no ack", words, slot_anchor(rows.number, min(block.slots)))
         if ended or (block.zero and not block.open):
             self._ended(block, said)
-            del self.blocks[row.block]
+            del self.blocks[rows.number]
             return
-        restarted = row.touch
-        if row.touch or self.config.refresh == "update":
+        restarted = rows.touch
+        if rows.touch or self.config.refresh == "update":
             before = block.place.born
-            restarted = self.moved(block.place) and row.touch
+            restarted = self.moved(block.place) and rows.touch
             self.seen["blocks moved to a newer bucket"] += block.place.born != before
         waiting = len(self.waiting.get(block.task, ())) + self._told_now[block.task]
         # If the deadline leaves the block where it is, no clock was restarted.
@@ -195,34 +221,39 @@ class BlockLedger(Ledger):
         for number, slot in block.slots.items():
             outcomes = said[number]
             if touched:
-                self._expect(slot.tree, outcomes, "reset")
+                self._expect(slot.tree, outcomes, "reset", label)
             elif outcomes:
                 raise Violation("verdict", f"{outcomes}, but nothing has ended", slot.tree.anchor)
         self._told_now[block.task] += len(said) if touched else 0
 
-    def _ended(self, block: PendingBlock, said: Verdicts) -> None:
+    def _ended(self, block: Block, said: Verdicts) -> None:
         """Check the end of a block: its trees are complete, and acked unless they have failed."""
         self.seen["blocks complete"] += 1
-        self.seen["blocks complete with absent slots"] += bool(block.row.absent)
+        self.seen["blocks complete with absent slots"] += bool(block.rows.absent)
         self.seen["blocks complete in silence"] += not block.open
         self._told_now[block.task] += block.open
         if self.liveness and block.strayed:
             words = f"absent slots {sorted(block.strays)} have received messages"
-            raise Violation("verdict", words, block_anchor(block.row.block, min(block.strays)))
+            raise Violation("verdict", words, slot_anchor(block.rows.number, min(block.strays)))
         for number, slot in block.slots.items():
             outcomes = said[number]
             if not slot.failed:
                 self._true(slot)
-                self._expect(slot.tree, outcomes, "completed")
+                self._expect(slot.tree, outcomes, "completed", block.rows.label)
             elif outcomes or slot.tree.exists - slot.done:
                 words = f"its block has ended; the tree had failed and still got {outcomes}"
                 raise Violation("verdict", words, slot.tree.anchor)
 
-    def _silent(self, row: BlockRow, verdicts: Verdicts) -> None:
+    def _silent(self, rows: BlockRows, verdicts: Verdicts) -> None:
         """Raise Violation if a slot that holds no tree has a verdict."""
-        for slot in row.absent:
-            anchor = block_anchor(row.block, slot)
+        for slot in rows.absent:
+            anchor = slot_anchor(rows.number, slot)
             if said := verdicts.get(anchor):
                 acked = any(outcome.verdict == "ack" for outcome in said)
                 words = f"{said}, but the slot holds no tree"
                 raise Violation(FALSE_ACK if acked else "verdict", words, anchor)
+
+
+def _parts(row: Row) -> int:
+    """Return how many parts of a row are counted if it is dropped: its delta and its failure."""
+    return bool(row.links) + bool(row.flags & FAIL)

@@ -1,7 +1,7 @@
 """The expected fences of the lanes, from numbers and ticks alone."""
 
 from acker_redis.protocol.commands import Fence
-from proof.simulate.violations import Violation
+from proof.oracle.violations import Violation
 
 
 class Fences:

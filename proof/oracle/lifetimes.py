@@ -1,6 +1,29 @@
-"""The bucket to which a row moves a record: the newest one that ends it in time."""
+"""The bucket that a record or a block is in, as the number of the tick that began it."""
+
+from dataclasses import dataclass
 
 from acker_redis.protocol.config import AckerConfig
+
+
+@dataclass(slots=True)
+class Place:
+    """The bucket that a record or a block is in, and when it began."""
+
+    born: int
+    """The tick that began its bucket. The Nth tick after it drains the bucket."""
+    first_ms: int
+    """Time of its first row, by the server's clock."""
+    capped: bool = False
+    """Whether its deadline kept its last move out of the newest bucket."""
+
+    def move(self, newest: int, ticks: int) -> bool:
+        """Move it to the bucket that tick ``newest`` began, but never to an older one.
+
+        Return whether its clock was restarted: the deadline has not left it where it is.
+        """
+        old, self.capped = self.born, newest < ticks
+        self.born = max(old, newest)
+        return self.born > old or not self.capped
 
 
 def newest_bucket(

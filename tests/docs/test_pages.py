@@ -85,6 +85,12 @@ def test_a_block_has_a_known_title() -> None:
                 assert block.is_fragment or block.file, f"{block.where}: {block.title}"
 
 
+@pytest.mark.parametrize("page", [*pages(), "lua/README.md", "clients/README.md"])
+def test_a_table_ends_before_a_heading(page: str) -> None:
+    """Without an empty line between them, the site shows the heading as a row of the table."""
+    assert not re.search(r"^\|.*\|\n#+ .*", (ROOT / page).read_text(), re.MULTILINE)
+
+
 def test_pages_name_targets_of_make_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+)(?: [a-z-]+)*:", (ROOT / "Makefile").read_text(), re.M))
     for page in pages():

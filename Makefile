@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versi
 # pip compiles in one process, this in one for each core. Not all that is in packages compiles.
 COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
-# `make test COVERAGE=1` prints the coverage of each wing; it needs a fifth more time.
+# `make test COVERAGE=1` takes longer, and prints the coverage of each wing.
 COVERAGE ?=
 COV := $(if $(COVERAGE),--cov --cov-report=)
 

@@ -35,7 +35,11 @@ def mark(spark: SparkSession, folder: str) -> None:
     """Make a folder with a hidden mark; a no-op with Spark Connect."""
     if reached := _hadoop(spark, f"{folder}/{_MARK}"):
         fs, path_of = reached
-        fs.mkdirs(path_of)
+        if fs.getUri().getScheme() == "file":
+            # Hadoop starts a process for the rights of each folder.
+            Path(path_of.toUri().getPath()).mkdir(parents=True, exist_ok=True)
+        else:
+            fs.mkdirs(path_of)
 
 
 def unmark(spark: SparkSession, folder: str) -> bool:

@@ -28,9 +28,9 @@ from acker_redis.spark.fold.terms import ELSEWHERE
 from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
-_WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"
+_WINDOW, _OFFSET = "_acker_window", "_acker_offset"
 _WINDOW_OF = f"({NUMBER} div {SLOTS})"
-HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _BASE, _FIRST)
+HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _OFFSET)
 LEAST = 16
 """Minimum number of records in a block."""
 MAX_SPREAD = 8
@@ -39,6 +39,10 @@ a tree or without; a loose tree takes some 100 bytes. Memory alone would allow 1
 slots count as pending, too, and a call carries at most 4096 of them."""
 _LOOKUP = 10_000
 """Maximum number of windows of one numbering that are looked up in an array."""
+_ALIGNED = 64
+"""The first window of the array is a multiple of it, so that few batches change the number."""
+_LOOSE = -(2**62)
+"""The offset of a loose tree; no block has it."""
 
 Group = tuple[str, int, int, int, int]
 """A numbering of a batch: prefix, attempt, least number, highest number, and how many records."""
@@ -63,6 +67,11 @@ class Block:
     def first(self) -> int:
         """Anchor of the first slot."""
         return 1 << 62 | self.number << 12
+
+    @property
+    def offset(self) -> int:
+        """What to add to a record's number to get its anchor: more than -2^62."""
+        return self.first - self.base
 
 
 @dataclass(frozen=True)
@@ -113,11 +122,11 @@ def number(
     if not blocks:
         apart = ids.add_anchor(trees, name, SOURCE, ATTEMPT, source)
         return Numbered(apart, blocks, loose=True)
-    placed, first, base = _placed(trees, blocks, loose)
-    anchor = f"{first} | ({NUMBER} - {base})"
+    placed, offset = _placed(trees, blocks, loose)
+    anchor = f"{NUMBER} + {offset}"
     if not loose:
         return Numbered(placed.withColumn(name, F.expr(anchor)), blocks, loose)
-    anchor = f"CASE WHEN {first} > 0 THEN {anchor} ELSE {{}} END"
+    anchor = f"CASE WHEN {offset} <> {_LOOSE} THEN {anchor} ELSE {{}} END"
     return Numbered(ids.add_anchor(placed, name, SOURCE, ATTEMPT, source, anchor), blocks, loose)
 
 
@@ -182,39 +191,31 @@ def _blocks(
         yield Block(number_of(label), label, prefix, attempt, window, least, slots)
 
 
-def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[DataFrame, str, str]:
-    """Return the trees, and the SQL of two values of a tree's block: first anchor, and base.
+def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[DataFrame, str]:
+    """Return the trees, and the SQL of their offset: anchor minus number; _LOOSE for a loose tree.
 
-    The first anchor of a loose tree is 0.
+    Its text has no number that each batch changes: Spark writes numbers into the code that it
+    compiles, and does not compile a text again.
     """
     begin, end = min(b.window for b in blocks), max(b.window for b in blocks)
     same = len({(block.prefix, block.attempt) for block in blocks}) == 1
     if same and end - begin < _LOOKUP:
         # One numbering: the window is an index of an array, and a lookup costs less than a join.
-        known = {block.window: block for block in blocks}
-        some = [known.get(window) for window in range(begin, end + 1)]
-        place = f"{_WINDOW_OF} - {begin} + 1"
+        known = {block.window: block.offset for block in blocks}
+        begin -= begin % _ALIGNED
+        offsets = ",".join(str(known.get(each, _LOOSE)) for each in range(begin, end + 1))
+        # Not array(1, 2, ..): each literal would cost time. Spark folds the text at planning.
+        array = f"cast(split('{offsets}', ',') AS ARRAY<BIGINT>)"
+        offset = f"element_at({array}, cast({_WINDOW_OF} - {begin} + 1 AS INT))"
         if loose:
             mine = (
                 f"{PREFIX} = {id_texts.text(blocks[0].prefix)} AND {ATTEMPT} = {blocks[0].attempt}"
             )
             inside = f"{mine} AND {_WINDOW_OF} BETWEEN {begin} AND {end}"
-            place = f"CASE WHEN {inside} THEN {place} ELSE 1 END"
-        place = f"cast({place} AS INT)"
-        first = f"element_at({_constants(b.first if b else 0 for b in some)}, {place})"
-        least = min(block.base for block in blocks)
-        if all(b and b.base == max(least, b.window * SLOTS) for b in some):
-            base = f"greatest({_WINDOW_OF} * {SLOTS}, {least})"
-        else:
-            base = f"element_at({_constants(b.base if b else 0 for b in some)}, {place})"
-        return trees, f"CASE WHEN {inside} THEN {first} ELSE 0 END" if loose else first, base
-    rows = [(b.prefix, b.attempt, b.window, b.base, b.first) for b in blocks]
-    schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_FIRST} BIGINT"
+            offset = f"CASE WHEN {inside} THEN {offset} ELSE {_LOOSE} END"
+        return trees, offset
+    rows = [(b.prefix, b.attempt, b.window, b.offset) for b in blocks]
+    schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_OFFSET} BIGINT"
     where = F.broadcast(trees.sparkSession.createDataFrame(rows, schema))
     joined = _with_windows(trees).join(where, [PREFIX, ATTEMPT, _WINDOW], "left")
-    return joined, f"coalesce({_FIRST}, 0)", _BASE
-
-
-def _constants(numbers: Iterable[int]) -> str:
-    # Not array(1, 2, ..): each literal would cost time. Spark folds the text at planning.
-    return f"cast(split('{','.join(map(str, numbers))}', ',') AS ARRAY<BIGINT>)"
+    return joined, f"coalesce({_OFFSET}, {_LOOSE})"

@@ -1,16 +1,20 @@
 """The blocks of a batch: both ways to count its records give the same."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.id_maker import IdMaker
-from acker_redis.spark import numbering
+from acker_redis.spark import FileQueue, functions, numbering, tracking
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.numbering import ATTEMPT, NUMBER, PREFIX, Numbered, number
+from tests.spark.conftest import MakeSparkAcker
 from tests.spark.known_ids import SALT
 
 Records = list[tuple[str, int | None, int]]
@@ -81,3 +85,32 @@ def test_invalid_number_is_refused(spark: SparkSession, bad: int | None, large: 
     records: Records = [("p", n, 0) for n in range(20) if n != 7]
     with pytest.raises(InvalidBatchError, match="numbers must be 0 to"):
         counted(spark, [*records, ("p", bad, 0)], large)
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_number_that_is_lower_in_a_second_evaluation_is_refused(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, mode: str,
+) -> None:  # fmt: skip
+    """Its anchor would be in another block than those that were read."""
+    counted_once = tmp_path / "counted"
+
+    def changing(n: int) -> int:
+        return 995 if n == 1200 and counted_once.exists() else n
+
+    def noting(*args: Any, **more: Any) -> Numbered:
+        found = number(*args, **more)
+        counted_once.touch()
+        return found
+
+    monkeypatch.setattr(tracking, "number", noting)
+    acker = make_spark_acker(mode=mode)
+    row = F.udf(changing, "bigint").asNondeterministic()("id")
+    df = spark.range(1000, 1300).select(row.alias("row"))
+    with (
+        pytest.raises((InvalidBatchError, PythonException), match="number of a record changed"),
+        acker.batch(df, 0) as b,
+    ):
+        ids = functions.counted(F.lit("p"), number="row")
+        b.track(source="t", source_id=ids, queue=FileQueue(tmp_path / "queue"))
+    assert acker.client.status().counters["tracked"] == 0

@@ -229,6 +229,12 @@ class Content:
 
     def _track_block(self, block: int, row: Ints) -> Iterator[BlockPart]:
         """Yield the parts that track a block; a slot with delta 0 holds no tree."""
+        if block not in self._labels:
+            raise InvalidBatchError(
+                "the number of a record changed while its batch ran: the plan gives another one "
+                "each time; number the records by a column that the source holds (offset, row "
+                "number), or pass b.freeze(df)"
+            )
         label, column = self._labels[block], row.tobytes()
         held = row != 0
         present = b"" if held.all() else np.packbits(held).tobytes()

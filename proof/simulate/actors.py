@@ -1,20 +1,25 @@
 """Sources, bolts and rotators."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from proof.oracle import FAIL, TOUCH, TRACK, Link
 from proof.simulate.batches import FoldedBlock, FoldedRow
 from proof.simulate.lanes import Lane
-from proof.simulate.stage import Stage
 from proof.simulate.trees import Block, Message, Part, Tree
+
+if TYPE_CHECKING:
+    from proof.simulate.world import World
 
 
 class Source:
     """A source: emits the first messages of trees, tracks them, and takes their verdicts."""
 
-    def __init__(self, world: Stage, task: str) -> None:
+    def __init__(self, world: World, task: str) -> None:
         chance = world.chance
         self._world, self._task = world, task
         self._late = Lane(world, f"{task}-late", task)
@@ -143,7 +148,7 @@ class Source:
 class Bolt:
     """A bolt: processes messages, with one whole row per message and tree."""
 
-    def __init__(self, world: Stage, name: str) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self._world, self._name = world, name
         self._born = 0
         self._down_until = -1
@@ -223,7 +228,7 @@ class Bolt:
 class Rotator:
     """A rotator: ticks when a tick is due, and drains after a while."""
 
-    def __init__(self, world: Stage) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         world.clock.after(0, self._turn, background=True)
 

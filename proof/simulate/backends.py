@@ -1,17 +1,19 @@
-"""The shard that a history runs on, and the reference as such a shard."""
+"""The shards that a history runs on: the reference, or a shard on a real server."""
 
 import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
-from acker_redis.protocol.commands import COUNTERS, Fence
+from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.outcome import Outcome
-from proof.oracle import BlockKey, Reply, Told
-from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockReference, BlockRow
+from acker_redis.protocol.outcome import Outcome, parse_entry
+from proof.oracle import Told
+from proof.reference.blocks import BlockReference
+from proof.simulate.redis_shard import RedisShard
+
+PAGE = 16
+"""About so many trees or blocks are drained by one call, unless a history says how many."""
 
 
 class Backend(Protocol):
@@ -20,23 +22,18 @@ class Backend(Protocol):
     exact: bool
     """Whether reading its counters after each call is cheap."""
 
-    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
-        """Return the reply of apply, a ChangedBatchError or a BacklogError; raise other errors."""
+    @property
+    def shard(self) -> BlockReference | RedisShard:
+        """The shard itself, for all other calls."""
 
-    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
-        """Return the reply of apply_blocks, or the same errors, or a SchemaError."""
+    def drain(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain loose trees that expire, about ``most`` or all, and return their anchors.
 
-    def rotate(self) -> bool:
-        """Tick if a tick is due, and return whether it ticked."""
+        If another shard has chosen them already, they are ``gone``.
+        """
 
-    def expire(self) -> None:
-        """Drain the loose trees that expire."""
-
-    def expire_blocks(self) -> None:
-        """Drain the blocks that expire."""
-
-    def lose(self, block: int, key: BlockKey) -> None:
-        """Delete a key of a block that has not ended."""
+    def drain_blocks(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain blocks that expire in the same way, and return their numbers."""
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task and return them."""
@@ -44,11 +41,8 @@ class Backend(Protocol):
     def peek(self) -> list[Told]:
         """Return the verdicts that were written since the last peek and still wait."""
 
-    def advance(self, ms: int) -> None:
-        """Move the clock."""
-
     def snapshot(self) -> Callable[[], None]:
-        """Take a snapshot; the returned function restores it, except the clock."""
+        """Take a snapshot; the returned function restores it, except the clock, each time."""
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the shard, by name.
@@ -69,86 +63,137 @@ class ReferenceBackend:
     exact = True
 
     def __init__(self, config: AckerConfig, kind: type[BlockReference] = BlockReference) -> None:
-        self._shard = kind(config)
+        self.shard = kind(config)
         self._peeked: Counter[tuple[str, bool]] = Counter()
 
-    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
-        """Apply a batch."""
-        try:
-            return self._shard.apply(rows, task, fence)
-        except (ChangedBatchError, BacklogError) as error:
-            return error
+    def drain(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain loose trees; the oldest ones if it may choose."""
+        some = list(self.shard.expiring)[:most] if gone is None else list(gone)
+        self.shard.expire(some)
+        return some
 
-    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
-        """Apply a batch of blocks."""
-        try:
-            return self._shard.apply_blocks(rows, fence)
-        except (ChangedBatchError, BacklogError, SchemaError) as error:
-            return error
-
-    def rotate(self) -> bool:
-        """Tick if a tick is due."""
-        return self._shard.rotate()
-
-    def expire(self) -> None:
-        """Drain the loose trees that expire."""
-        self._shard.expire()
-
-    def expire_blocks(self) -> None:
-        """Drain the blocks that expire."""
-        self._shard.expire_blocks()
-
-    def lose(self, block: int, key: BlockKey) -> None:
-        """Delete a key of a block."""
-        self._shard.lose(block, key)
+    def drain_blocks(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain blocks; the oldest ones if it may choose."""
+        some = list(self.shard.blocks_expiring)[:most] if gone is None else list(gone)
+        self.shard.expire_blocks(some)
+        return some
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""
         self._peeked[task, False] = self._peeked[task, True] = 0
-        blocks = self._shard.take_blocks(task)
-        return [*self._shard.take(task), *(each for block in blocks for each in block.expand())]
+        blocks = self.shard.take_blocks(task)
+        return [*self.shard.take(task), *(each for block in blocks for each in block.expand())]
 
     def peek(self) -> list[Told]:
         """Return the verdicts that were written since the last peek."""
         told: list[Told] = []
-        for task, waiting in self._shard.outcomes.items():
+        for task, waiting in self.shard.outcomes.items():
             if len(waiting) > (seen := self._peeked[task, False]):
                 told.extend((task, outcome) for outcome in waiting[seen:])
                 self._peeked[task, False] = len(waiting)
-        for task, blocks in self._shard.block_outcomes.items():
+        for task, blocks in self.shard.block_outcomes.items():
             if len(blocks) > (seen := self._peeked[task, True]):
                 told.extend((task, each) for block in blocks[seen:] for each in block.expand())
                 self._peeked[task, True] = len(blocks)
         return told
 
-    def advance(self, ms: int) -> None:
-        """Move the clock."""
-        self._shard.advance(ms)
-
     def snapshot(self) -> Callable[[], None]:
         """Take a snapshot."""
-        shard, peeked = copy.deepcopy(self._shard), self._peeked.copy()
+        kept, peeked = copy.deepcopy(self.shard), self._peeked.copy()
 
         def restore() -> None:
-            shard.now_ms = self._shard.now_ms
-            self._shard, self._peeked = shard, peeked
+            now_ms, self.shard = self.shard.now_ms, copy.deepcopy(kept)
+            self.shard.now_ms, self._peeked = now_ms, peeked.copy()
 
         return restore
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the shard, by name."""
-        counters, odd = self._shard.counters, self._shard.odd
+        counters, odd = self.shard.counters, self.shard.odd
         found = {name: counters[name] for name in COUNTERS}
         found |= {f"odd:{'none' if edge < 0 else edge}": n for edge, n in odd.items()}
-        more = {"slow": self._shard.slow}
-        more |= {f"ended:{task}": n for task, n in self._shard.ended.items()}
-        more |= {f"good:{task}": n for task, n in self._shard.good.items()}
+        more = {"slow": self.shard.slow}
+        more |= {f"ended:{task}": n for task, n in self.shard.ended.items()}
+        more |= {f"good:{task}": n for task, n in self.shard.good.items()}
         return found | {name: count for name, count in more.items() if count}
 
     def names(self) -> set[str]:
         """Return the registered tasks."""
-        return set(self._shard.names)
+        return set(self.shard.names)
 
     def tracked_records(self) -> int:
         """Return the number of trees without a verdict."""
-        return self._shard.tracked_records
+        return self.shard.tracked_records
+
+
+class RedisBackend:
+    """A shard on a real server, in a namespace that was created for this history alone."""
+
+    exact = False
+
+    def __init__(self, shard: RedisShard, tasks: Sequence[str]) -> None:
+        self.shard = shard
+        self._client: Any = shard.acker.connection.client
+        self._tasks = tasks
+        self._peeked = dict.fromkeys(tasks, b"-")
+        self._edges = shard.config.edges
+
+    def drain(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain loose trees. Redis chooses them."""
+        return self._gone(self.shard.keys.expiring, self.shard.expire_some, most)
+
+    def drain_blocks(self, most: int | None, gone: Sequence[int] | None) -> list[int]:
+        """Drain blocks. Redis chooses them."""
+        return self._gone(self.shard.keys.blocks_expiring, self.shard.expire_blocks, most)
+
+    def _gone(self, key: str, call: Callable[[int], int], most: int | None) -> list[int]:
+        before = self._client.hkeys(key)
+        while call(most or PAGE) and not most:
+            pass
+        after = set(self._client.hkeys(key))
+        return [int.from_bytes(name, "big") for name in before if name not in after]
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task and return them."""
+        return self.shard.take(task)
+
+    def peek(self) -> list[Told]:
+        """Return the verdicts that were written since the last peek and still wait."""
+        pipe = self._client.pipeline(transaction=False)
+        for task in self._tasks:
+            pipe.xrange(self.shard.keys.outcomes(task), self._peeked[task])
+        told: list[Told] = []
+        for task, entries in zip(self._tasks, pipe.execute(), strict=True):
+            for id_, fields in entries:
+                self._peeked[task] = b"(" + id_
+                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields, self._edges))
+        return told
+
+    def snapshot(self) -> Callable[[], None]:
+        """Take a snapshot."""
+        dump, peeked, then = self.shard.dump(), self._peeked.copy(), self.shard.moved_ms
+
+        def restore() -> None:
+            now = self.shard.moved_ms
+            self.shard.restore(dump)
+            self.shard.advance(now - then)
+            self.shard.moved_ms, self._peeked = now, peeked.copy()
+
+        return restore
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters of the shard, by name."""
+        more = [f"odd:{edge}" for edge in (*range(len(self._edges)), "none")] + ["slow"]
+        more += [f"{kind}:{task}" for kind in ("ended", "good") for task in self._tasks]
+        values = self._client.hmget(self.shard.keys.meta, *COUNTERS, *more)
+        found = dict(zip((*COUNTERS, *more), (int(value or 0) for value in values), strict=True))
+        return {name: count for name, count in found.items() if count or name in COUNTERS}
+
+    def names(self) -> set[str]:
+        """Return the registered tasks."""
+        fields = self._client.hkeys(self.shard.keys.meta)
+        return {field[8:].decode() for field in fields if field.startswith(b"backlog:")}
+
+    def tracked_records(self) -> int:
+        """Return the number of trees without a verdict."""
+        return self.shard.tracked_records + self.shard.trees_in_blocks

@@ -9,7 +9,8 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from proof import oracle
 from proof.oracle import FAIL, TOUCH
 from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockRow
+from proof.reference.blocks import BlockReference, BlockRow
+from proof.simulate.redis_shard import RedisShard
 from proof.simulate.trees import Block, Tree
 
 After = Callable[[], None]
@@ -103,6 +104,10 @@ class Sent:
         """The call, as the oracle sees it."""
         return oracle.Call(self.fence, self.task, rows=self.folded)
 
+    def to(self, shard: BlockReference | RedisShard) -> ShardApplied:
+        """Send it to a shard; raise AckerError if it is refused."""
+        return shard.apply(self.rows, self.task, self.fence)
+
     def each(self) -> Iterator[FoldedRow]:
         """Yield the folded row of each tree."""
         yield from self.folded
@@ -139,6 +144,10 @@ class SentBlocks:
     def call(self) -> oracle.Call:
         """The call, as the oracle sees it."""
         return oracle.Call(self.fence, self.task, blocks=[b.facts(self.task) for b in self.folded])
+
+    def to(self, shard: BlockReference | RedisShard) -> ShardApplied:
+        """Send it to a shard; raise AckerError if it is refused."""
+        return shard.apply_blocks(self.rows, self.fence)
 
     def each(self) -> Iterator[FoldedRow]:
         """Yield the folded row of each tree."""

@@ -1,7 +1,10 @@
 """A producer lane as in ``flows``: one call in flight, and none past the fence's horizon."""
 
+from __future__ import annotations
+
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import ShardApplied
@@ -15,8 +18,10 @@ from proof.simulate.batches import (
     SentBlocks,
     by_block,
 )
-from proof.simulate.stage import Stage
 from proof.simulate.trees import Tree
+
+if TYPE_CHECKING:
+    from proof.simulate.world import World
 
 MAX_ROWS = 12
 
@@ -28,7 +33,7 @@ class Lane:
     given up, the lane drops the parts after it too.
     """
 
-    def __init__(self, world: Stage, name: str, task: str = "", digests: bool = True) -> None:
+    def __init__(self, world: World, name: str, task: str = "", digests: bool = True) -> None:
         self.alive = True
         self._world, self._name, self._task, self._digests = world, name, task, digests
         self._rows: dict[int, FoldedRow] = {}

@@ -28,6 +28,8 @@ class RedisShard:
         self.acker = acker
         self.config = acker.config
         self.keys = ShardKeys(acker.namespace, shard)
+        self.moved_ms = 0
+        """By how much the clock was moved in all."""
         self._run = acker.connection.run
 
     def apply(
@@ -84,6 +86,7 @@ class RedisShard:
 
     def advance(self, ms: int) -> None:
         """Move the clock, back if ``ms`` is negative: every write becomes older by ``ms``."""
+        self.moved_ms += ms
         client = self.acker.connection.client
         firsts = dict.fromkeys(self._places(), RECORD_FIRST)
         firsts |= dict.fromkeys(self.block_places(), HEADER_FIRST)

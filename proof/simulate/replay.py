@@ -42,6 +42,7 @@ from proof.simulate.clock import Clock
 from proof.simulate.service import Service
 from proof.simulate.trace import Trace
 from proof.simulate.trees import Tree
+from proof.simulate.world import MakeBackends
 
 TICK_MS = 3_600_000
 """An hour: the real time that passes while a server works does not matter."""
@@ -175,18 +176,18 @@ def _wrong(step: Any) -> str:
     return ""
 
 
-def replay(history: History, make: Callable[[AckerConfig, Sequence[str]], Backend]) -> Replayed:
-    """Play all steps on a shard that ``make`` creates, checked by the oracle of the simulator."""
+def replay(history: History, make: MakeBackends) -> Replayed:
+    """Play all steps on the shards that ``make`` creates, checked by the oracle."""
     return _Stage(history, make(history.config, (TASK,))).play()
 
 
 class _Stage:
-    def __init__(self, history: History, backend: Backend) -> None:
+    def __init__(self, history: History, backends: Sequence[Backend]) -> None:
         self._steps, self._ids = history.steps, history.ids
         self._accepted = True
         self._clock = Clock()
         liveness = history.whole_rows
-        self._service = Service(history.config, backend, self._clock, Trace(), liveness)
+        self._service = Service(history.config, backends, self._clock, Trace(), liveness)
         self._tree = Tree(ANCHOR, "s1")
         self._service.trees[ANCHOR] = self._tree
 

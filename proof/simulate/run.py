@@ -12,12 +12,10 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES
 from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import translate
-from proof.simulate.backends import Backend, ReferenceBackend
-from proof.simulate.both import BothBackends
-from proof.simulate.redis_backend import RedisBackend
+from proof.simulate.backends import Backend, RedisBackend, ReferenceBackend
 from proof.simulate.redis_shard import RedisShard, glob
 from proof.simulate.replay import History, Replayed, replay
-from proof.simulate.world import MakeBackend, Played, World
+from proof.simulate.world import MakeBackends, Played, World
 
 ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
 
@@ -58,16 +56,18 @@ def play_history(history: History, url: str = "", both: bool = False) -> Replaye
 
 
 @contextlib.contextmanager
-def _shards(url: str, both: bool) -> Iterator[MakeBackend]:
+def _shards(url: str, both: bool) -> Iterator[MakeBackends]:
     """Yield a function that creates the shard of a history; remove it at the end."""
     with contextlib.ExitStack() as stack:
 
-        def make(config: AckerConfig, tasks: Sequence[str]) -> Backend:
-            reference = ReferenceBackend(config)
-            if not url:
-                return reference
-            server = RedisBackend(RedisShard(stack.enter_context(_namespace(url, config))), tasks)
-            return BothBackends(reference, server) if both else server
+        def make(config: AckerConfig, tasks: Sequence[str]) -> list[Backend]:
+            shards: list[Backend] = []
+            if url:
+                acker = stack.enter_context(_namespace(url, config))
+                shards.append(RedisBackend(RedisShard(acker), tasks))
+            if both or not url:
+                shards.append(ReferenceBackend(config))
+            return shards
 
         try:
             yield make

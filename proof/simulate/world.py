@@ -24,7 +24,8 @@ TASKS = ("orders", "clicks")
 LOSSES: tuple[BlockKey, ...] = ("failed", "failed", "present", "block")
 EDGES = ("a", "b", "c", "d", "e", "f", "g", "h")
 
-MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
+MakeBackends = Callable[[AckerConfig, Sequence[str]], Sequence[Backend]]
+"""Makes the shards of a history, from its configuration and its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class World:
         seed: int,
         trees: int,
         names: Sequence[str],
-        make: MakeBackend,
+        make: MakeBackends,
         breaks: str = "",
         blocks: str = "some",
     ) -> None:

@@ -7,8 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from proof.reference.blocks import BlockReference
-from proof.simulate.backends import ReferenceBackend
-from proof.simulate.redis_backend import RedisBackend
+from proof.simulate.backends import RedisBackend, ReferenceBackend
 from proof.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.durability.travel import BREAKS, CONFIG, TASK, FalseAck, History

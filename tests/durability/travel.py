@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import ANCHOR_MAX
@@ -148,10 +149,13 @@ class History:
 
     def _apply(self, sent: _Sent) -> None:
         def call(backend: Backend) -> object:
-            if sent.blocks:
-                return backend.apply_blocks(sent.rows, sent.fence)  # type: ignore[arg-type]
-            task = TASK if any(row.flags & TRACK for row in sent.rows) else ""  # type: ignore[union-attr]
-            return backend.apply(sent.rows, task, sent.fence)  # type: ignore[arg-type]
+            try:
+                if sent.blocks:
+                    return backend.shard.apply_blocks(sent.rows, sent.fence)  # type: ignore[arg-type]
+                task = TASK if any(row.flags & TRACK for row in sent.rows) else ""  # type: ignore[union-attr]
+                return backend.shard.apply(sent.rows, task, sent.fence)  # type: ignore[arg-type]
+            except (ChangedBatchError, BacklogError) as error:
+                return error
 
         replies = [call(backend) for backend in self._backends]
         first = replies[0]
@@ -164,14 +168,14 @@ class History:
 
     def _tick(self) -> None:
         for backend in self._backends:
-            backend.advance(CONFIG.tick_ms)
-        ticked = [backend.rotate() for backend in self._backends]
+            backend.shard.advance(CONFIG.tick_ms)
+        ticked = [backend.shard.rotate() for backend in self._backends]
         assert len(set(ticked)) == 1
 
     def _drain(self) -> None:
         for backend in self._backends:
-            backend.expire()
-            backend.expire_blocks()
+            backend.drain(None, None)
+            backend.drain_blocks(None, None)
         self._hear()
 
     def _take(self) -> None:

@@ -129,7 +129,7 @@ def test_reference_with_the_same_bug_repeats_the_violation(
 ) -> None:
     past = load(written(named(name), tmp_path))
     kind = mutate(monkeypatch, loose=replace_once(LOOSE, *MUTANTS[SAME_BUG[name]]))
-    done = replay(past, lambda config, _: ReferenceBackend(config, kind))
+    done = replay(past, lambda config, _: [ReferenceBackend(config, kind)])
     assert done.violation
 
 

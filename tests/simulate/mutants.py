@@ -34,7 +34,7 @@ def found_by(kind: type[BlockReference], seeds: int, blocks: str = "some") -> in
     """Return the first seed whose history has a violation; None if there is none."""
     for seed in range(seeds):
         world = World(
-            seed, 40, tuple(FAULTS), lambda c, _: ReferenceBackend(c, kind), blocks=blocks
+            seed, 40, tuple(FAULTS), lambda c, _: [ReferenceBackend(c, kind)], blocks=blocks
         )
         if world.play().violation:
             return seed

@@ -16,7 +16,6 @@ from proof.oracle import FALSE_ACK
 from proof.reference.blocks import BlockReference
 from proof.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
 from proof.simulate.backends import ReferenceBackend
-from proof.simulate.both import BothBackends
 from tests.tiers import budget
 
 ALL = tuple(FAULTS)
@@ -184,8 +183,8 @@ def test_difference_between_backends_is_a_violation() -> None:
         def _row(self, row: object, task: str) -> bool:
             return False
 
-    def make(config: AckerConfig, _: object) -> BothBackends:
-        return BothBackends(ReferenceBackend(config), ReferenceBackend(config, Deaf))
+    def make(config: AckerConfig, _: object) -> list[ReferenceBackend]:
+        return [ReferenceBackend(config), ReferenceBackend(config, Deaf)]
 
     played = World(1, 40, (), make, blocks="none").play()
     assert played.violation
@@ -233,7 +232,7 @@ def test_unexpected_refusal_is_a_violation() -> None:
         def rotate(self, force: bool = False) -> bool:
             raise FenceFullError("full")
 
-    played = World(6, 40, (), lambda config, _: ReferenceBackend(config, Full)).play()
+    played = World(6, 40, (), lambda config, _: [ReferenceBackend(config, Full)]).play()
     assert str(played.violation) == "refused: FenceFullError: full"
 
 

@@ -1,12 +1,16 @@
 """Measure rows per second of all clients with batches, on one server in one run.
 
     python benchmarks/languages.py [--rows 200000] [--rounds 3] [--lanes 2] [--only node go]
+    python benchmarks/languages.py --blocks [--rows 100000] [--rounds 5] [--lanes 1]
 
 Each client packs and applies batches of 1000 rows, on 10,000 trees that stay pending. ``--lanes``
 calls are in flight, each on a separate lane; ids are drawn before. The clients take turns, round by
 round, because machines are noisy. The benchmark prints the median and the range. Server and client
 share the machine, so the server limits a fast client. The first line is the rate of the server
 alone: the same calls, packed before the clock starts and sent over plain sockets.
+
+With ``--blocks`` each client tracks ``--rows`` trees and acks a row of each: loose trees and blocks
+of 1000 trees, in turns. The table has how many times faster blocks are: to track, to ack, and both.
 """
 
 import argparse
@@ -20,7 +24,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from acker_redis import Acker, AckerConfig, Batch, new_anchor, new_tuple_id
+import numpy as np
+
+from acker_redis import Acker, AckerConfig, Batch, ColumnBatch, new_anchor, new_tuple_id
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
@@ -34,6 +40,8 @@ SLOW = 10_000
 """Rows a second; a slower client is measured with few rows."""
 Measure = Callable[[int, int], float]
 """Rows and lanes -> seconds."""
+Life = Callable[[int, bool], tuple[float, float]]
+"""Trees, and whether they are in blocks -> seconds to track them, and to ack a row of each."""
 
 
 def anchors(acker: Acker) -> list[int]:
@@ -49,7 +57,7 @@ def anchors(acker: Acker) -> list[int]:
 
 def batches(trees: list[int], rows: int) -> list[list[tuple[int, int, int]]]:
     """Return anchor, id and edge of each row, batch by batch."""
-    drawn = [(trees[n % TREES], new_tuple_id(), new_tuple_id()) for n in range(rows)]
+    drawn = [(trees[n % len(trees)], new_tuple_id(), new_tuple_id()) for n in range(rows)]
     return [drawn[first : first + BATCH] for first in range(0, rows, BATCH)]
 
 
@@ -150,23 +158,104 @@ def other(driver: Driver, port: int) -> Measure:
     return measure
 
 
+def python_life(url: str, columns: bool) -> Life:
+    """Return a measurement of the Python client: rows one by one, or as columns."""
+
+    def measure(rows: int, blocks: bool) -> tuple[float, float]:
+        ids = [new_tuple_id() for _ in range(rows)]
+        anchors: list[int] = []
+        with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
+            begun = time.perf_counter()
+            for first in range(0, rows, BATCH):
+                deltas = ids[first : first + BATCH]
+                if blocks:
+                    anchors += acker.track_block("bench", f"bench {ids[0]} {first}", deltas)
+                    continue
+                batch = Batch("bench")
+                for id_ in deltas:
+                    anchors.append(new_anchor())
+                    batch.track(anchors[-1], "bench", [id_])
+                acker.apply(batch)
+            tracked = time.perf_counter()
+            rows_of = batches(anchors, rows)
+            drawn = time.perf_counter()
+            for some in rows_of:
+                if columns:
+                    anchor, tuple_, edge = (
+                        np.array(column, np.uint64) for column in zip(*some, strict=True)
+                    )
+                    acker.apply(ColumnBatch(anchor, tuple_ ^ edge))
+                else:
+                    acker.apply(filled(some))
+            return tracked - begun, time.perf_counter() - drawn
+
+    return measure
+
+
+def other_life(driver: Driver, port: int) -> Life:
+    """Return the same measurement of a client of any language; a slow one gets fewer rows."""
+
+    def seconds_for(rows: int, blocks: bool) -> tuple[float, float]:
+        answer = driver.ask("bench", rows=rows, batch=BATCH, lanes=1, trees=rows, blocks=blocks)
+        return answer["tracking"], answer["seconds"]
+
+    def measure(rows: int, blocks: bool) -> tuple[float, float]:
+        driver.connect(port)
+        driver.begin(NAMESPACE)
+        tracking, acking = seconds_for(BATCH, blocks)
+        if BATCH / acking > SLOW:
+            return seconds_for(rows, blocks)
+        return tracking * rows / BATCH, acking * rows / BATCH
+
+    return measure
+
+
+def compare(acker: Acker, lives: dict[str, Life], rows: int, rounds: int) -> None:
+    """Print how many times faster blocks are than loose trees."""
+    found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for name, measure in lives.items():
+            for blocks in (False, True):
+                acker.connection.client.flushall()
+                acker.create(AckerConfig(tick_ms=3_600_000, high_water=10**9))
+                found.setdefault((name, blocks), []).append(measure(rows, blocks))
+    print(f"{'thousand a second':22}{'track':>8}{'blocks':>8}{'gain':>6}", end="")
+    print(f"{'ack':>8}{'blocks':>8}{'gain':>6}{'both':>6}{'least':>6}{'most':>6}")
+    for name in lives:
+        loose, inside = found[name, False], found[name, True]
+        cells = ""
+        for place in (0, 1):
+            a, b = (statistics.median(each[place] for each in these) for these in (loose, inside))
+            cells += f"{rows / a / 1000:8,.0f}{rows / b / 1000:8,.0f}{a / b:6.1f}"
+        gains = [sum(a) / sum(b) for a, b in zip(loose, inside, strict=True)]
+        for gain in (statistics.median(gains), min(gains), max(gains)):
+            cells += f"{gain:6.1f}"
+        print(f"{name:22}{cells}", flush=True)
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description="Rows per second of all clients")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--blocks", action="store_true", help="compare blocks with loose trees")
     parser.add_argument("--only", nargs="*", help="names of clients, and python")
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {}
     with OpenRedis() as server:
         acker = Acker.from_url(server.url, NAMESPACE, timeout=60)
         sides: dict[str, Measure] = {"the server alone": server_alone(server.url, server.port)}
+        lives: dict[str, Life] = {}
         drivers = []
         if not arguments.only or "python" in arguments.only:
             sides["Python (redis-py)"] = python(server.url)
+            lives["Python, Batch"] = python_life(server.url, columns=False)
+            lives["Python, ColumnBatch"] = python_life(server.url, columns=True)
         for client in CLIENTS.values():
             if arguments.only and client.name not in arguments.only:
+                continue
+            if arguments.blocks and "blocks" not in client.can:
                 continue
             if lacks := client.lacks():
                 print(f"{client.language} is skipped: {lacks} is missing")
@@ -175,7 +264,11 @@ def main() -> None:
                 drivers.append(Driver(client.fast(), library))
                 name = f"{client.language} ({library})" if library else client.language
                 sides[name] = other(drivers[-1], server.port)
+                lives[name] = other_life(drivers[-1], server.port)
         try:
+            if arguments.blocks:
+                compare(acker, lives, arguments.rows, arguments.rounds)
+                return
             for _ in range(arguments.rounds):
                 for name, measure in sides.items():
                     # Each side starts with new trees, and without fences.

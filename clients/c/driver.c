@@ -1,5 +1,6 @@
 /* The driver of this client for tests/languages: see clients/DRIVER.md. */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -246,24 +247,38 @@ static double seconds(void) {
 static int bench(const json *asked) {
     size_t rows = (size_t)number_of(asked, "rows"), size = (size_t)number_of(asked, "batch");
     size_t trees = (size_t)number_of(asked, "trees");
-    uint64_t *anchors = acker_alloc(trees * sizeof *anchors),
-             *ids = acker_alloc(2 * rows * sizeof *ids);
-    int done = acker_new_ids(ids, 2 * rows, &error);
+    uint64_t *anchors = acker_alloc(trees * sizeof *anchors), block;
+    uint64_t *ids = acker_alloc(2 * rows * sizeof *ids);
+    uint64_t *deltas = acker_alloc(trees * sizeof *deltas);
+    int done = acker_new_ids(ids, 2 * rows, &error) || acker_new_ids(deltas, trees, &error);
+    bool blocks = true_in(asked, "blocks");
     acker_options many = options;
     many.lanes = (unsigned)number_of(asked, "lanes");
     acker_client *its = acker_open(nodes, namespace_, &many, &error);
     if (!its) done = -1;
+    double tracking = seconds();
     for (size_t first = 0; !done && first < trees; first += size) {
+        size_t last = first + size < trees ? first + size : trees;
+        if (blocks) {
+            char label[64];
+            snprintf(label, sizeof label, "bench %" PRIu64 " %zu", deltas[0], first);
+            done = acker_track_block(its, "bench", acker_str(label), &deltas[first], last - first,
+                                     &block, &error);
+            for (size_t i = first; !done && i < last; i++) {
+                anchors[i] = (uint64_t)1 << 62 | block << 12 | (i - first);
+            }
+            continue;
+        }
         acker_batch *batch = acker_batch_new("bench", NULL);
-        for (size_t i = first; !done && i < trees && i < first + size; i++) {
-            uint64_t id;
-            done = acker_new_anchor(&anchors[i], &error) || acker_new_ids(&id, 1, &error) ||
-                   acker_batch_track(batch, anchors[i], acker_str("bench"), &id, 1, &error);
+        for (size_t i = first; !done && i < last; i++) {
+            done = acker_new_anchor(&anchors[i], &error) ||
+                   acker_batch_track(batch, anchors[i], acker_str("bench"), &deltas[i], 1, &error);
         }
         if (!done) done = acker_apply(its, batch, NULL, &error);
         acker_batch_free(batch);
     }
     double begun = seconds();
+    tracking = begun - tracking;
     for (size_t first = 0; !done && first < rows; first += size) {
         acker_batch *batch = acker_batch_new(NULL, NULL);
         for (size_t i = first; !done && i < rows && i < first + size; i++) {
@@ -277,10 +292,14 @@ static int bench(const json *asked) {
         }
     }
     if (!done) done = acker_flush(its, &error);
-    if (!done) printf("{\"rows\": %zu, \"seconds\": %.6f}", rows, seconds() - begun);
+    if (!done) {
+        printf("{\"rows\": %zu, \"seconds\": %.6f, \"tracking\": %.6f}", rows, seconds() - begun,
+               tracking);
+    }
     acker_close(its);
     free(anchors);
     free(ids);
+    free(deltas);
     return done;
 }
 

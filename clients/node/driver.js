@@ -1,7 +1,7 @@
 // The driver of this client for tests/languages: see clients/DRIVER.md.
 
 import { createInterface } from 'node:readline';
-import { Acker, Batch, newAnchor, newIds } from './index.js';
+import { Acker, Batch, blockAnchor, newAnchor, newIds } from './index.js';
 
 let client = null;
 let acker = null;
@@ -98,16 +98,25 @@ const OPS = {
   async flush() {
     await acker.flush();
   },
-  async bench({ rows, batch, lanes, trees }) {
+  async bench({ rows, batch, lanes, trees, blocks }) {
     const anchors = [];
+    const deltas = newIds(trees);
+    const start = performance.now();
     for (let i = 0; i < trees; i += batch) {
+      if (blocks) {
+        const column = deltas.slice(i, i + batch);
+        const block = await acker.trackBlock({ task: 'bench', label: `bench ${deltas[0]} ${i}`, deltas: column });
+        column.forEach((_, slot) => anchors.push(blockAnchor(block, slot)));
+        continue;
+      }
       const tracking = new Batch('bench');
       for (let k = i; k < Math.min(trees, i + batch); k++) {
         anchors.push(newAnchor());
-        tracking.track(anchors[k], 'bench', newIds(1));
+        tracking.track(anchors[k], 'bench', [deltas[k]]);
       }
       await acker.apply(tracking);
     }
+    const tracking = (performance.now() - start) / 1000;
     const tuples = newIds(rows);
     const edges = newIds(rows);
     const ackers = Array.from({ length: lanes }, () => new Acker(client.made, acker.namespace));
@@ -121,7 +130,7 @@ const OPS = {
         await one.apply(made);
       }
     }));
-    return { rows, seconds: (performance.now() - begun) / 1000 };
+    return { rows, tracking, seconds: (performance.now() - begun) / 1000 };
   },
 };
 

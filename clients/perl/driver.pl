@@ -96,12 +96,20 @@ my %ops = (
         my ($request) = @_;
         my ($rows, $size, $trees) = @$request{qw(rows batch trees)};
         my @anchors = map { Acker::Redis::Batch::new_anchor() } 1 .. $trees;
+        my @deltas = Acker::Redis::Batch::new_ids($trees);
+        my $tracking = Acker::Redis::_now();
         for (my $from = 0; $from < $trees; $from += $size) {
-            my $batch = Acker::Redis::Batch->new('bench');
             my $to = $from + $size < $trees ? $from + $size : $trees;
-            $batch->track($_, 'bench', [ Acker::Redis::Batch::new_ids(1) ]) for @anchors[ $from .. $to - 1 ];
+            if ($request->{blocks}) {
+                my $block = $acker->track_block('bench', "bench $deltas[0] $from", [ @deltas[ $from .. $to - 1 ] ]);
+                $anchors[$_] = Acker::Redis::Batch::block_anchor($block, $_ - $from) for $from .. $to - 1;
+                next;
+            }
+            my $batch = Acker::Redis::Batch->new('bench');
+            $batch->track($anchors[$_], 'bench', [ $deltas[$_] ]) for $from .. $to - 1;
             $acker->apply($batch);
         }
+        $tracking = Acker::Redis::_now() - $tracking;
         my @tuples = Acker::Redis::Batch::new_ids($rows);
         my @edges = Acker::Redis::Batch::new_ids($rows);
         my $begun = Acker::Redis::_now();
@@ -111,7 +119,7 @@ my %ops = (
             $batch->ack($anchors[ $_ % $trees ], $tuples[$_], [ $edges[$_] ]) for $from .. $to - 1;
             $acker->apply($batch);
         }
-        return { rows => $rows, seconds => Acker::Redis::_now() - $begun };
+        return { rows => $rows, tracking => $tracking, seconds => Acker::Redis::_now() - $begun };
     },
 );
 

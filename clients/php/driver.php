@@ -117,16 +117,26 @@ final class Driver
         return [];
     }
 
-    public function bench(int $rows, int $batch, int $lanes, int $trees): array
+    public function bench(int $rows, int $batch, int $lanes, int $trees, bool $blocks = false): array
     {
-        $anchors = Ids::draw($trees, Ids::ANCHOR_MAX);
-        foreach (array_chunk($anchors, $batch) as $some) {
-            $tracking = new Batch('bench');
-            foreach ($some as $anchor) {
-                $tracking->track($anchor, 'bench', Ids::draw(1));
+        $anchors = $blocks ? [] : Ids::draw($trees, Ids::ANCHOR_MAX);
+        $deltas = Ids::draw($trees);
+        $begun = hrtime(true);
+        foreach (array_chunk($deltas, $batch) as $number => $some) {
+            if ($blocks) {
+                $block = $this->client->trackBlock('bench', "bench $deltas[0] $number", $some);
+                foreach ($some as $slot => $_) {
+                    $anchors[] = Ids::blockAnchor($block, $slot);
+                }
+                continue;
             }
-            $this->client->apply($tracking);
+            $tracked = new Batch('bench');
+            foreach ($some as $slot => $delta) {
+                $tracked->track($anchors[$number * $batch + $slot], 'bench', [$delta]);
+            }
+            $this->client->apply($tracked);
         }
+        $tracking = (hrtime(true) - $begun) / 1e9;
         [$tuples, $edges] = [Ids::draw($rows), Ids::draw($rows)];
         $begun = hrtime(true);
         for ($row = 0; $row < $rows;) {
@@ -136,7 +146,7 @@ final class Driver
             }
             $this->client->apply($made);
         }
-        return ['rows' => $rows, 'seconds' => (hrtime(true) - $begun) / 1e9];
+        return ['rows' => $rows, 'tracking' => $tracking, 'seconds' => (hrtime(true) - $begun) / 1e9];
     }
 
     private function fold(Batch $batch, string $verb, array $fields): void

@@ -73,13 +73,21 @@ class Driver
     {}
   end
 
-  def bench(rows:, batch:, lanes:, trees:)
+  def bench(rows:, batch:, lanes:, trees:, blocks: false)
     anchors = AckerRedis.new_ids(trees, AckerRedis::ANCHOR_MAX)
-    anchors.each_slice(batch) do |some|
-      tracking = AckerRedis::Batch.new("bench")
-      some.each { |anchor| tracking.track(anchor, "bench", AckerRedis.new_ids(1)) }
-      @client.apply(tracking)
+    deltas = AckerRedis.new_ids(trees)
+    tracking = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    (0...trees).each_slice(batch) do |some|
+      if blocks
+        block = @client.track_block("bench", "bench #{deltas[0]} #{some[0]}", deltas[some[0], some.size])
+        some.each_with_index { |tree, slot| anchors[tree] = AckerRedis.block_anchor(block, slot) }
+        next
+      end
+      tracked = AckerRedis::Batch.new("bench")
+      some.each { |tree| tracked.track(anchors[tree], "bench", [deltas[tree]]) }
+      @client.apply(tracked)
     end
+    tracking = Process.clock_gettime(Process::CLOCK_MONOTONIC) - tracking
     tuples, edges = Array.new(2) { AckerRedis.new_ids(rows) }
     begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     (0...rows).each_slice(batch) do |some|
@@ -87,7 +95,7 @@ class Driver
       some.each { |row| made.ack(anchors[row % trees], tuples[row], [edges[row]]) }
       @client.apply(made)
     end
-    { rows: rows, seconds: Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun, lanes: [lanes, 1].min }
+    { rows: rows, tracking: tracking, seconds: Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun, lanes: [lanes, 1].min }
   end
 
   private

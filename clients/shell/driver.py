@@ -4,6 +4,7 @@ It is not part of the client: it translates between JSON and words of a shell.
 """
 
 import json
+import secrets
 import shlex
 import subprocess
 import sys
@@ -207,12 +208,25 @@ class Driver:
     def _on_flush(self) -> Any:
         return self._simple("acker_flush")
 
-    def _on_bench(self, rows: int, batch: int, lanes: int, trees: int) -> Any:
+    def _on_bench(
+        self, rows: int, batch: int, lanes: int, trees: int, blocks: bool = False
+    ) -> Any:
         """Measure with one lane: a shell has one call in flight."""
         anchors: list[str] = []
-        for _ in range(trees):
-            (message,) = self._on_track("bench", "s", 1)["emitted"]
-            anchors.append(message.partition(":")[0])
+        tracking = time.monotonic()
+        for first in range(0, trees, batch):
+            ids = [str(secrets.randbits(62) + 1) for _ in range(min(batch, trees - first))]
+            if blocks:
+                block = int(self._on_track_block("bench", f"bench {ids[0]}", ids)["block"])
+                anchors += [str(1 << 62 | block << 12 | slot) for slot in range(len(ids))]
+                continue
+            drawn = [str(secrets.randbits(61) + 1) for _ in ids]
+            rows_ = [f"acker_row track {a} s {i}" for a, i in zip(drawn, ids, strict=True)]
+            said = self._simple(" && ".join(["acker_batch bench", *rows_, "acker_apply"]))
+            if said:
+                return said
+            anchors += drawn
+        tracking = time.monotonic() - tracking
         begun = time.monotonic()
         for first in range(0, rows, batch):
             steps = [
@@ -224,7 +238,7 @@ class Driver:
             )
             if said:
                 return said
-        return {"rows": rows, "seconds": time.monotonic() - begun}
+        return {"rows": rows, "tracking": tracking, "seconds": time.monotonic() - begun}
 
     def _simple(self, command: str) -> Any:
         said = self.shell.ask(f"{command}; _answer")

@@ -40,6 +40,7 @@ type request struct {
 	Batch     int
 	Lanes     int
 	Trees     int
+	Blocks    bool
 }
 
 type fields struct {
@@ -271,7 +272,28 @@ func bench(asked request) (interface{}, error) {
 		return nil, err
 	}
 	anchors := make([]uint64, asked.Trees)
+	deltas, err := acker.NewIDs(len(anchors))
+	if err != nil {
+		return nil, err
+	}
+	name := strconv.FormatUint(deltas[0], 10)
+	tracking := time.Now()
 	for first := 0; first < len(anchors); first += asked.Batch {
+		if asked.Blocks {
+			last := first + asked.Batch
+			if last > len(anchors) {
+				last = len(anchors)
+			}
+			label := fmt.Sprintf("bench %s %d", name, first)
+			block, err := client.TrackBlock(ctx, "bench", label, deltas[first:last])
+			if err != nil {
+				return nil, err
+			}
+			for i := first; i < last; i++ {
+				anchors[i] = block.Anchor(i - first)
+			}
+			continue
+		}
 		batch, err := acker.NewBatch("bench")
 		if err != nil {
 			return nil, err
@@ -280,11 +302,7 @@ func bench(asked request) (interface{}, error) {
 			if anchors[i], err = acker.NewAnchor(); err != nil {
 				return nil, err
 			}
-			ids, err := acker.NewIDs(1)
-			if err != nil {
-				return nil, err
-			}
-			if err := batch.Track(anchors[i], "bench", ids...); err != nil {
+			if err := batch.Track(anchors[i], "bench", deltas[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -292,6 +310,7 @@ func bench(asked request) (interface{}, error) {
 			return nil, err
 		}
 	}
+	tracked := time.Since(tracking).Seconds()
 	ids, err := acker.NewIDs(2 * count)
 	if err != nil {
 		return nil, err
@@ -331,7 +350,7 @@ func bench(asked request) (interface{}, error) {
 			return nil, err
 		}
 	}
-	return object{"rows": count, "seconds": seconds}, nil
+	return object{"rows": count, "seconds": seconds, "tracking": tracked}, nil
 }
 
 func numbers(texts []string) ([]uint64, error) {

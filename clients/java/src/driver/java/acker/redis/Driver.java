@@ -7,6 +7,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -179,14 +180,25 @@ final class Driver {
         int size = ((Long) asked.get("batch")).intValue();
         int trees = ((Long) asked.get("trees")).intValue();
         long[] anchors = new long[trees];
-        for (int from = 0; from < trees; from += Batch.MAX_ROWS) {
+        long[] deltas = Ids.newTupleIds(trees);
+        boolean blocks = Boolean.TRUE.equals(asked.get("blocks"));
+        long tracking = System.nanoTime();
+        for (int from = 0; from < trees; from += size) {
+            int last = Math.min(trees, from + size);
+            if (blocks) {
+                long[] column = Arrays.copyOfRange(deltas, from, last);
+                long block = acker.trackBlock("bench", "bench " + deltas[0] + " " + from, column);
+                for (int i = from; i < last; i++) anchors[i] = Ids.blockAnchor(block, i - from);
+                continue;
+            }
             Batch batch = new Batch("bench");
-            for (int i = from; i < Math.min(trees, from + Batch.MAX_ROWS); i++) {
+            for (int i = from; i < last; i++) {
                 anchors[i] = Ids.newAnchor();
-                batch.track(anchors[i], "s", Ids.newTupleIds(1));
+                batch.track(anchors[i], "s", deltas[i]);
             }
             acker.apply(batch);
         }
+        double tracked = (System.nanoTime() - tracking) / 1e9;
         long[] ids = Ids.newTupleIds(rows);
         AtomicInteger next = new AtomicInteger();
         AtomicReference<RuntimeException> failed = new AtomicReference<>();
@@ -217,7 +229,8 @@ final class Driver {
             }
         }
         if (failed.get() != null) throw failed.get();
-        return "{\"rows\":" + rows + ",\"seconds\":" + (System.nanoTime() - begun) / 1e9 + "}";
+        double seconds = (System.nanoTime() - begun) / 1e9;
+        return "{\"rows\":" + rows + ",\"seconds\":" + seconds + ",\"tracking\":" + tracked + "}";
     }
 
     private void end() {

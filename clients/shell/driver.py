@@ -208,9 +208,7 @@ class Driver:
     def _on_flush(self) -> Any:
         return self._simple("acker_flush")
 
-    def _on_bench(
-        self, rows: int, batch: int, lanes: int, trees: int, blocks: bool = False
-    ) -> Any:
+    def _on_bench(self, rows: int, batch: int, lanes: int, trees: int, blocks: bool = False) -> Any:
         """Measure with one lane: a shell has one call in flight."""
         anchors: list[str] = []
         tracking = time.monotonic()

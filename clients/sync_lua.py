@@ -8,6 +8,7 @@ It needs only Python 3.11 or later. Only Go's scripts are committed, because Go 
 from the files of the repository.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,8 +17,8 @@ sys.path.insert(0, str(HERE.parent))
 
 from acker_redis.protocol import scripts  # noqa: E402 (found by the line above)
 
-SCRIPTS = ("apply", "apply_blocks", "show", "status", "take")
-"""Scripts of producers and sources; rotators and administrators call the others."""
+SCRIPTS = ("apply", "apply_blocks", "status", "take")
+"""Scripts of every producer and source; rotators and administrators call the others."""
 COMMITTED = ("go",)
 
 
@@ -26,11 +27,17 @@ def clients(here: Path = HERE) -> list[str]:
     return sorted(path.parent.name for path in here.glob("*/client.json"))
 
 
+def scripts_of(client: str, here: Path = HERE) -> tuple[str, ...]:
+    """Return the scripts that a client calls: one that tracks blocks also calls ``show``."""
+    can = json.loads((here / client / "client.json").read_bytes()).get("can", ())
+    return (*SCRIPTS, "show") if "blocks" in can else SCRIPTS
+
+
 def stale(names: list[str], here: Path = HERE) -> list[str]:
     """Return the outdated, missing and superfluous script files, as paths below ``here``."""
-    wanted = {f"{name}.lua": scripts.load(name).source for name in SCRIPTS}
     found = []
     for client in names:
+        wanted = {f"{name}.lua": scripts.load(name).source for name in scripts_of(client, here)}
         there = {path.name for path in (here / client / "lua").glob("*")}
         for name in sorted(there | set(wanted)):
             path = here / client / "lua" / name
@@ -43,7 +50,7 @@ def sync(names: list[str], here: Path = HERE) -> None:
     """Write outdated and missing script files, and remove superfluous ones."""
     for name in stale(names, here):
         path = here / name
-        if path.stem in SCRIPTS:
+        if path.stem in scripts_of(path.parts[-3], here):
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(scripts.load(path.stem).source)
         else:

@@ -27,7 +27,7 @@ class Driver
     batch = AckerRedis::Batch.new(task.empty? ? nil : task)
     rows.each { |row| fold(batch, *row.first) }
     found = @client.send(:apply_as, batch, producer, seq.to_i, digest)
-    found.to_h.merge(rejected: found.rejected.map(&:to_s), rejected_blocks: found.rejected_blocks.map(&:to_s))
+    found.to_h.merge(rejected: found.rejected.map(&:to_s))
   end
 
   def read(task:)
@@ -40,16 +40,8 @@ class Driver
     said(entries)
   end
 
-  def show(anchor:)
-    { tree: @client.show(Integer(anchor, 10)) }
-  end
-
   def track(task:, source_id:, emit:, edge: "")
     { emitted: @client.track(task, source_id, emit, edge: edge).ids }
-  end
-
-  def track_block(task:, label:, deltas:)
-    { block: @client.track_block(task, label, deltas.map { |delta| Integer(delta, 10) }).to_s }
   end
 
   def work(inputs:, emit:, end:, why:, flush:, edges: [], keys: [])
@@ -73,21 +65,14 @@ class Driver
     {}
   end
 
-  def bench(rows:, batch:, lanes:, trees:, blocks: false)
+  # With one lane: the threads of a client take turns.
+  def bench(rows:, batch:, trees:, **)
     anchors = AckerRedis.new_ids(trees, AckerRedis::ANCHOR_MAX)
-    deltas = AckerRedis.new_ids(trees)
-    tracking = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    (0...trees).each_slice(batch) do |some|
-      if blocks
-        block = @client.track_block("bench", "bench #{deltas[0]} #{some[0]}", deltas[some[0], some.size])
-        some.each_with_index { |tree, slot| anchors[tree] = AckerRedis.block_anchor(block, slot) }
-        next
-      end
-      tracked = AckerRedis::Batch.new("bench")
-      some.each { |tree| tracked.track(anchors[tree], "bench", [deltas[tree]]) }
-      @client.apply(tracked)
+    anchors.each_slice(batch) do |some|
+      tracking = AckerRedis::Batch.new("bench")
+      some.each { |anchor| tracking.track(anchor, "bench", AckerRedis.new_ids(1)) }
+      @client.apply(tracking)
     end
-    tracking = Process.clock_gettime(Process::CLOCK_MONOTONIC) - tracking
     tuples, edges = Array.new(2) { AckerRedis.new_ids(rows) }
     begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     (0...rows).each_slice(batch) do |some|
@@ -95,7 +80,7 @@ class Driver
       some.each { |row| made.ack(anchors[row % trees], tuples[row], [edges[row]]) }
       @client.apply(made)
     end
-    { rows: rows, tracking: tracking, seconds: Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun, lanes: [lanes, 1].min }
+    { rows: rows, seconds: Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun }
   end
 
   private
@@ -116,9 +101,6 @@ class Driver
     when "ack" then batch.ack(anchor, tuple, emitted)
     when "fail" then batch.fail(anchor, fields["why"], tuple, emitted)
     when "touch" then batch.touch(anchor)
-    when "track_block"
-      deltas = fields["deltas"].map { |delta| Integer(delta, 10) }
-      batch.track_block(fields["label"], deltas, block: Integer(fields["block"], 10))
     else raise ArgumentError, "unknown row: #{verb}"
     end
   end
@@ -132,7 +114,7 @@ class Driver
   end
 end
 
-OPS = %w[connect begin apply read take show track track_block work flush bench].freeze
+OPS = %w[connect begin apply read take track work flush bench].freeze
 driver = Driver.new
 $stdin.each_line do |line|
   request = JSON.parse(line)

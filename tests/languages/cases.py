@@ -129,8 +129,7 @@ class _Run(run._Run):
         """Run one step, with the client if it is the client's; return the outcomes it added."""
         verb = next(iter(step.get("do") or {"": None}))
         can = self.driver.client.can
-        ours = verb in OURS and (verb != "show" or "show" in can)
-        if not ours or ("blocks" not in can and _has_blocks(step)):
+        if verb not in OURS or ("blocks" not in can and (verb == "show" or _tracks_block(step))):
             return [outcome for call in step["calls"] for outcome in self.call(where, call)]
         error = step["calls"] and run_error(step["calls"][-1])
         before = self.dump() if error and len(step["calls"]) == 1 else None
@@ -193,8 +192,10 @@ class _Run(run._Run):
             return {"tree": None} if len(calls[0]["reply"]) == 1 else None
         answer: Json = {
             "tracked": 0, "acked": 0, "failed": 0,
-            "rejected": [], "rejected_blocks": [], "repeated": False,
+            "rejected": [], "repeated": False,
         }  # fmt: skip
+        if "blocks" in self.driver.client.can:
+            answer["rejected_blocks"] = []
         for call in calls:
             reply = call["reply"]
             if reply[0] == 0:
@@ -209,7 +210,7 @@ class _Run(run._Run):
             if call["script"] == "apply":
                 anchors = call["argv"][3]
                 answer["rejected"] += [str(int(anchors[16 * n : 16 * n + 16], 16)) for n in numbers]
-            else:
+            elif numbers:
                 answer["rejected_blocks"] += [
                     str(int(call["argv"][3 + 7 * n], 16)) for n in numbers
                 ]
@@ -301,12 +302,8 @@ def _without_edges(fields: dict[bytes, bytes]) -> Iterator[Json]:
         yield [verdict, reason, str(int(anchor, 16)), source, why, row[2], *more, since]
 
 
-def _has_blocks(step: Json) -> bool:
-    return any(call["script"] == "apply_blocks" for call in step["calls"]) or any(
-        int(fields.get("anchor", 1)) >> 62 or "block" in fields
-        for row in (step["do"].get("apply") or {"rows": []})["rows"]
-        for fields in row.values()
-    )
+def _tracks_block(step: Json) -> bool:
+    return any("track_block" in row for row in step["do"].get("apply", {}).get("rows", ()))
 
 
 def _is(expected: Json) -> bool:

@@ -19,23 +19,29 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 
 @pytest.fixture
 def begun(driver: Driver, any_server: EmbeddedRedis, acker: Acker) -> Driver:
-    """Return the driver with a client of the namespace; skip clients without blocks."""
-    if not {"blocks", "show"} <= set(driver.client.can):
-        pytest.skip("this client has no blocks")
+    """Return the driver with a client of the namespace."""
     driver.connect(any_server.port)
     driver.begin(acker.namespace, retry_ms=120_000)
     return driver
 
 
+@pytest.fixture
+def tracking(begun: Driver) -> Driver:
+    """Return the driver; skip clients that track no blocks."""
+    if "blocks" not in begun.client.can:
+        pytest.skip("this client tracks no blocks")
+    return begun
+
+
 @pytest.mark.parametrize("label", ["orders/3@1000", "@0", "pagé@7~2"])
-def test_label_of_spark_is_refused(begun: Driver, acker: Acker, label: str) -> None:
+def test_label_of_spark_is_refused(tracking: Driver, acker: Acker, label: str) -> None:
     with pytest.raises(DriverError) as refused:
-        begun.ask("track_block", task="t", label=label, deltas=["40"])
+        tracking.ask("track_block", task="t", label=label, deltas=["40"])
     assert refused.value.code == "REFUSED"
     assert total(acker)["tracked"] == 0
 
 
-def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None:
+def test_slot_without_a_tree_is_not_pending(tracking: Driver, acker: Acker) -> None:
     batch = Batch("t", ids=acker.ids)
     anchors = batch.track_block("page", [40] + 8 * [0] + [41], present=[0, 9])
     batch.fail(anchors[9], "torn")
@@ -43,16 +49,16 @@ def test_slot_without_a_tree_is_not_pending(begun: Driver, acker: Acker) -> None
     assert [
         slot
         for slot, anchor in enumerate([*anchors, anchors[9] + 1])
-        if begun.ask("show", anchor=str(anchor))["tree"]
+        if tracking.ask("show", anchor=str(anchor))["tree"]
     ] == [0, 9]
 
 
-def test_largest_block_is_shown(begun: Driver, acker: Acker) -> None:
+def test_largest_block_is_shown(tracking: Driver, acker: Acker) -> None:
     """Its checksums have 32 KB, of which most bytes are escaped on the way to the shell client."""
     batch = Batch("t", ids=acker.ids)
     anchors = batch.track_block("page", [2**63 - 1 - n for n in range(SLOTS)])
     acker.apply(batch)
-    assert begun.ask("show", anchor=str(anchors[-1]))["tree"]
+    assert tracking.ask("show", anchor=str(anchors[-1]))["tree"]
 
 
 def test_empty_bitmap_of_present_slots_is_an_error(begun: Driver, acker: Acker) -> None:

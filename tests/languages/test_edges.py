@@ -114,7 +114,7 @@ def test_number_of_a_block_is_that_of_the_python_client(
     begun: Driver, acker: Acker, label: str
 ) -> None:
     if "blocks" not in begun.client.can:
-        pytest.skip("this client has no blocks")
+        pytest.skip("this client tracks no blocks")
     said = begun.ask("track_block", task="t.1", label=label, deltas=["40", "0", str(2**63 - 1)])
     assert said == {"block": str(acker.ids.block("t.1", label))}
     for slot, expected in enumerate([40, 0, 2**63 - 1]):

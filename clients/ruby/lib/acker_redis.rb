@@ -50,7 +50,7 @@ module AckerRedis
       "CONFLICT" => "; its content differs between runs, or the namespace was resharded since the first run",
       "BACKLOG" => "; its source must read and take its outcomes",
     }.freeze
-    SCRIPTS = %w[apply apply_blocks show status take].to_h do |name|
+    SCRIPTS = %w[apply apply_blocks status take].to_h do |name|
       source = File.binread(File.expand_path("../lua/#{name}.lua", __dir__)).freeze
       [name, [source, Digest::SHA1.hexdigest(source).freeze].freeze]
     end.freeze
@@ -110,23 +110,6 @@ module AckerRedis
       Tree.new(anchor, ids.map { |id| "#{anchor}:#{id}" }, applied.rejected.any?)
     end
 
-    # Begin a block of trees, and wait until that is applied; see Batch#track_block. Returns its number, which
-    # is derived from task and label. Raises REJECTED if the block was nacked: emit none of its messages.
-    def track_block(task, label, deltas)
-      batch = Batch.new(task)
-      AckerRedis.check_label(label)
-      deadline = now + @retry_for
-      number = known(deadline).ids.block(task, label)
-      applied = apply_until(batch.track_block(label, deltas, block: number), deadline)
-      # The lost reply said whether the block was rejected, so ask show. (All zero: complete, not pending.)
-      missing = applied.repeated && deltas.any?(&:positive?) && !show(AckerRedis.block_anchor(number, 0))
-      return number unless missing || applied.rejected_blocks.any?
-
-      raise Error.new("REJECTED", "block #{label} of #{task} was nacked: too much is pending, or an earlier " \
-                                  "block of this number is expiring; the source gets the nack, do not emit " \
-                                  "its messages")
-    end
-
     # Begin to process messages, given by their ids: one, or several together for a join. With a block,
     # the message is acked at the end of the block, and failed if the block raises, unless the block has
     # already acked or failed it. If the block is left by break, return or throw (as Timeout.timeout of
@@ -145,14 +128,11 @@ module AckerRedis
       result
     end
 
-    # Add whole rows, [[anchor, delta, flags, why], ..]. They are sent when a batch is full, when they
-    # have lingered, and by flush. The call that sends a batch raises its error.
+    # Add the whole rows of a Processing, [[anchor, delta, flags, why], ..]. They are sent when a batch is full,
+    # when they have lingered, and by flush. The call that sends a batch raises its error.
     def add(rows)
       @monitor.synchronize do
         check_process
-        rows.each do |anchor, delta, flags, why|
-          AckerRedis.check_row(anchor, delta, flags, why)
-        end
         rows.each do |row|
           if @queue.empty? || @queue.last.sent || @queue.last.full?
             @queue << Batch.new
@@ -229,22 +209,6 @@ module AckerRedis
           end
           taken
         end
-      end
-    end
-
-    # Return the state of a pending tree: a Hash with :checksum, :failed, :age, :task, :source_id (for a
-    # tree in a block the block's label) and :why (of a tree that failed before it was tracked); nil if the
-    # tree is not pending.
-    def show(anchor)
-      AckerRedis.check_anchor(anchor)
-      @monitor.synchronize do
-        check_process
-        shards = config.shards
-        _, age, record, *block = run("show", AckerRedis.shard_of(anchor, shards), [[anchor].pack("Q>")])
-        next if record.nil?
-
-        check_record(anchor, record.b, block.empty? ? 20 : 22)
-        block.empty? ? tree(record.b, age) : tree_in_block(anchor, record.b, age, *block)
       end
     end
 
@@ -394,7 +358,7 @@ module AckerRedis
     end
 
     def attempt(batch)
-      return Applied.new(0, 0, 0, [], [], false) if batch.empty?
+      return Applied.new(0, 0, 0, [], false) if batch.empty?
 
       # The current configuration limits how long the fence holds.
       current = batch.sent ? read_config : config
@@ -582,46 +546,6 @@ module AckerRedis
       hex, slots = fields.values_at(name, "slots")
       found = AckerRedis.slots_of([hex].pack("H*"), slots.to_i) if hex.to_s.match?(/\A(?:[0-9a-f]{2})+\z/)
       found || raise(malformed("bitmap #{name} of a block of #{slots} slots is #{hex.to_s[0, 40].inspect}"))
-    end
-
-    # A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a
-    # task a text. The length is in the last byte of +head+.
-    def check_record(anchor, record, head)
-      task = record.bytesize < head ? 255 : record.getbyte(head - 1)
-      text = record.bytesize - head - task
-      whole = task.zero? ? text >= 0 && head == 20 : text.positive?
-      raise malformed("the record of anchor #{anchor}") unless whole
-    end
-
-    # Record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, escaped
-    # source id or why.
-    def tree(record, age)
-      checksum, failed = record.unpack("Q>C")
-      task, text = AckerRedis.parse_texts(record.byteslice(19..))
-      text = text.gsub(/\\(["\\])/, '\1')
-      { checksum: checksum, failed: failed & 1 == 1, task: task, age: age,
-        source_id: task.empty? ? "" : text, why: task.empty? ? text : "" }
-    end
-
-    # Header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
-    # label.
-    def tree_in_block(anchor, header, age, checksums, failed, present)
-      flags, count = header.unpack("@10Cn")
-      task, label = AckerRedis.parse_texts(header.byteslice(21..))
-      whole = checksums.to_s.bytesize == 8 * count && (flags & 2).zero? == present.empty?
-      failed = failed.empty? ? [] : AckerRedis.slots_of(failed, count)
-      present = present.empty? ? [*0...count] : AckerRedis.slots_of(present, count)
-      raise malformed("the block of anchor #{anchor}") unless whole && failed && present&.any?
-      if (failed.empty? && flags & 4 != 0) || (failed - present).any?
-        raise malformed("the bitmap of the failed trees of the block of anchor #{anchor}")
-      end
-
-      slot = anchor & 4095
-      return unless present.include?(slot)
-
-      # The verdict has the why.
-      { checksum: checksums.byteslice(8 * slot, 8).unpack1("Q>"), failed: failed.include?(slot), age: age,
-        task: task, source_id: label, why: "" }
     end
   end
 end

@@ -37,12 +37,10 @@ module AckerRedis
   TOUCH = 4
   MAX_ROWS = 1024
   MAX_BLOCKS = 64
-  # Bytes of all source ids, labels and whys of a batch.
+  # Bytes of all source ids and whys of a batch.
   MAX_TEXTS = 64 * 1024
   MAX_TEXT = 255
   MAX_SLOTS = 4095
-  # Bytes of one call of apply_blocks.
-  MAX_CALL = 1024 * 1024
   # Maximum length of a message id in characters, and maximum number of its trees.
   MAX_MESSAGE = 65536
   MAX_TREES = 1638
@@ -58,10 +56,10 @@ module AckerRedis
   BLOCK_MAX = 2**50 - 1
   EMPTY = "".b.freeze
 
-  # The result of a batch, summed over all its calls. +rejected+ has the anchors of trees, and
-  # +rejected_blocks+ the numbers of blocks, that were nacked immediately, because too much is pending:
-  # emit none of their messages. +repeated+: a call had been applied before, its counts are missing.
-  Applied = Struct.new(:tracked, :acked, :failed, :rejected, :rejected_blocks, :repeated)
+  # The result of a batch, summed over all its calls. +rejected+ has the anchors of trees that were nacked
+  # immediately, because too much is pending: emit none of their messages. +repeated+: a call had been
+  # applied before, its counts are missing.
+  Applied = Struct.new(:tracked, :acked, :failed, :rejected, :repeated)
 
   module_function
 
@@ -89,12 +87,8 @@ module AckerRedis
     unless slot.is_a?(Integer) && slot.between?(0, MAX_SLOTS - 1)
       refuse("a slot is a number from 0 to #{MAX_SLOTS - 1}, not #{slot.inspect}")
     end
-    1 << 62 | check_block(block) << 12 | slot
-  end
-
-  # Return the shard of an anchor; all anchors of a block have the same shard.
-  def shard_of(anchor, shards)
-    (anchor > ANCHOR_MAX ? anchor >> 12 & BLOCK_MAX : anchor) % shards
+    refuse("a block is a number from 0 to 2^50-1, not #{block}") unless block.between?(0, BLOCK_MAX)
+    1 << 62 | block << 12 | slot
   end
 
   def check_anchor(anchor)
@@ -116,20 +110,6 @@ module AckerRedis
     refuse("a delta is an Integer from 0 to 2^63-1, not #{delta.inspect}")
   end
 
-  def check_block(block)
-    return block if block.is_a?(Integer) && block.between?(0, BLOCK_MAX)
-
-    refuse("a block is an Integer from 0 to 2^50-1, not #{block.inspect}")
-  end
-
-  # Check a whole row; return the bytes of its why.
-  def check_row(anchor, delta, flags = 0, why = "")
-    check_anchor(anchor)
-    check_delta(delta)
-    refuse("flags of a whole row are FAIL, TOUCH, both or 0, not #{flags.inspect}") unless [0, 2, 4, 6].include?(flags)
-    flags & FAIL == 0 ? EMPTY : check_text("why", why, 0)
-  end
-
   def check_name(kind, name)
     return name if name.is_a?(String) && name.match?(/\A[A-Za-z0-9_.-]{1,64}\z/)
 
@@ -148,18 +128,6 @@ module AckerRedis
     data.b
   rescue EncodingError
     refuse("a #{kind} is text that UTF-8 can encode, not #{text.inspect}")
-  end
-
-  # Labels of Spark's blocks; they name consecutive records.
-  OF_SPARK = /@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?\z/.freeze
-
-  # Return the UTF-8 bytes of the label of a block.
-  def check_label(label)
-    data = check_text("label", label, 1)
-    return data unless data.match?(OF_SPARK)
-
-    refuse("label #{label.inspect} looks like one of Spark's, which name consecutive records: use a label that " \
-           "does not end in @ and a number")
   end
 
   # Return the slots of a bitmap, in order: bit 7 of byte 0 is slot 0. nil if no block of +count+ slots has it.
@@ -188,12 +156,6 @@ module AckerRedis
     text.encoding == Encoding::BINARY ? text.dup.force_encoding("UTF-8") : text.encode("UTF-8")
   rescue EncodingError
     refuse("a key is text that UTF-8 can encode, not #{key.inspect}")
-  end
-
-  # Return the two texts at the end of a stored record or header: length of the task (1), task, text.
-  def parse_texts(bytes)
-    length = bytes.getbyte(0)
-    [bytes.byteslice(1, length), bytes.byteslice(1 + length..).force_encoding("UTF-8")]
   end
 
   # Return the XOR of distinct tuple ids; equal ids would cancel.
@@ -245,12 +207,12 @@ module AckerRedis
   class Part
     attr_reader :script, :shard, :argv
 
-    # +names+ are anchors of rows, or numbers of blocks, in the order of the call.
-    def initialize(script, shard, argv, names)
+    # +anchors+ are those of loose rows, in the order of the call.
+    def initialize(script, shard, argv, anchors = [])
       @script = script
       @shard = shard
       @argv = argv
-      @names = names
+      @anchors = anchors
     end
 
     # Return 16 hex digits that identify the content of this call.
@@ -262,7 +224,7 @@ module AckerRedis
     def read(reply)
       return { highest: Integer(reply[1]), tracked: 0, acked: 0, failed: 0, rejected: [] } if reply[0].zero?
 
-      rejected = reply[7].b.unpack("n*").map { |number| @names[number] }
+      rejected = reply[7].b.unpack("n*").map { |number| @anchors[number] }
       { highest: nil, tracked: reply[1], acked: reply[2], failed: reply[3], rejected: rejected }
     end
   end
@@ -297,20 +259,18 @@ module AckerRedis
     end
 
     def applied
-      found = Applied.new(0, 0, 0, [], [], false)
-      @parts.each_with_index do |part, number|
+      found = Applied.new(0, 0, 0, [], false)
+      @parts.each_index do |number|
         reply = @replies[number]
         found.repeated ||= !reply[:highest].nil?
-        %i[tracked acked failed].each { |field| found[field] += reply[field] }
-        (part.script == "apply" ? found.rejected : found.rejected_blocks).concat(reply[:rejected])
+        %i[tracked acked failed rejected].each { |field| found[field] += reply[field] }
       end
       found
     end
   end
 
-  # Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
-  # raises (code REFUSED) for invalid input, and leaves the batch unchanged. +task+ is the source that
-  # tracks.
+  # Rows folded per anchor; at most 1024 anchors and 64 KiB of texts. Each method raises (code REFUSED) for
+  # invalid input, and leaves the batch unchanged. +task+ is the source that tracks.
   class Batch
     Row = Struct.new(:anchor, :delta, :flags, :source, :why)
     private_constant :Row
@@ -321,7 +281,6 @@ module AckerRedis
     def initialize(task = nil)
       @task = task && AckerRedis.check_name("task", task)
       @rows = {}
-      @blocks = {}
       @texts = 0
     end
 
@@ -330,7 +289,7 @@ module AckerRedis
     end
 
     def empty?
-      @rows.empty? && @blocks.empty?
+      @rows.empty?
     end
 
     # Return whether each row begins a tree.
@@ -352,37 +311,12 @@ module AckerRedis
       needs_task
       text = AckerRedis.check_text("source id", source_id, 1)
       if AckerRedis.check_anchor(anchor) > ANCHOR_MAX
-        AckerRedis.refuse("anchor #{anchor} is in a block; track the whole block by track_block")
+        AckerRedis.refuse("anchor #{anchor} is in a block; this client tracks no blocks")
       end
       if @rows[anchor] && @rows[anchor].flags & TRACK != 0
         AckerRedis.refuse("anchor #{anchor} is tracked twice; draw a new anchor for each attempt")
       end
       fold(anchor, AckerRedis.xor_ids(emitted), TRACK, text).source = text
-      self
-    end
-
-    # Begin a block of trees. +deltas+ has for each tree the XOR of the ids of its first messages, or 0
-    # for a tree without messages, which is complete. +block+ is its number, see IdMaker#block.
-    def track_block(label, deltas, block:)
-      needs_task
-      text = AckerRedis.check_label(label)
-      number = AckerRedis.check_block(block)
-      values = deltas.map { |delta| AckerRedis.check_delta(delta) }
-      unless values.size.between?(1, MAX_SLOTS)
-        AckerRedis.refuse("a block has 1 to #{MAX_SLOTS} trees, not #{values.size}")
-      end
-      if @blocks.key?(number)
-        AckerRedis.refuse("block #{label} is tracked twice; use another label for each attempt")
-      end
-      @rows.each_key do |anchor|
-        next unless block_of(anchor) == number && (anchor & 4095) >= values.size
-
-        AckerRedis.refuse("this batch has a row of slot #{anchor & 4095}, but block #{label} has only " \
-                          "#{values.size} trees")
-      end
-      room(0, text.bytesize, 1)
-      @texts += text.bytesize
-      @blocks[number] = [text, values]
       self
     end
 
@@ -404,58 +338,45 @@ module AckerRedis
 
     # Fold in a whole row: the delta of a message, and FAIL or TOUCH.
     def add(anchor, delta, flags = 0, why = "")
-      text = AckerRedis.check_row(anchor, delta, flags, why)
+      AckerRedis.check_delta(delta)
+      text = flags & FAIL == 0 ? EMPTY : AckerRedis.check_text("why", why, 0)
       text = EMPTY unless (@rows[anchor]&.why || EMPTY).empty? # the first non-empty why wins
       row = fold(anchor, delta, flags, text)
       row.why = text unless text.empty?
       self
     end
 
-    # Return the calls to send: the loose rows of each shard, then its blocks.
+    # Return the calls to send: the loose rows of each shard, then those of trees in blocks.
     def parts(shards)
-      in_blocks, loose = @rows.values.partition { |row| row.anchor > ANCHOR_MAX }
-      parts = loose.group_by { |row| AckerRedis.shard_of(row.anchor, shards) }.map do |shard, rows|
-        pack_loose(shard, rows)
-      end
-      blocks = @blocks.transform_values { [] }
-      in_blocks.each { |row| (blocks[block_of(row.anchor)] ||= []) << row }
-      packed = blocks.map { |number, rows| [number, pack_block(number, rows.sort_by(&:anchor))] }
-      packed.group_by { |number, _| number % shards }.each do |shard, its|
-        calls(its).each { |call| parts << Part.new("apply_blocks", shard, call.flat_map(&:last), call.map(&:first)) }
+      loose, in_blocks = @rows.values.partition { |row| row.anchor <= ANCHOR_MAX }
+      parts = loose.group_by { |row| row.anchor % shards }.map { |shard, rows| pack_loose(shard, rows) }
+      blocks = in_blocks.group_by { |row| row.anchor >> 12 & BLOCK_MAX }
+      blocks.group_by { |number, _| number % shards }.each do |shard, its|
+        # The limits of a batch imply the other limits of a call.
+        its.each_slice(MAX_BLOCKS) do |some|
+          parts << Part.new("apply_blocks", shard, some.flat_map { |number, rows| pack_block(number, rows) })
+        end
       end
       parts
     end
 
     private
 
-    def block_of(anchor)
-      anchor > ANCHOR_MAX ? anchor >> 12 & BLOCK_MAX : nil
-    end
-
     def needs_task
       AckerRedis.refuse("a TRACK row needs a source: use Batch.new(task)") unless @task
     end
 
-    def room(rows, texts, blocks)
+    def room(rows, texts)
       AckerRedis.refuse("this batch was already sent; add new rows to a new batch") if @sent
-      if @rows.size + rows > MAX_ROWS || @texts + texts > MAX_TEXTS
-        AckerRedis.refuse("a batch has at most #{MAX_ROWS} rows and #{MAX_TEXTS} bytes of texts; apply this one " \
-                          "and begin another")
-      end
-      return if @blocks.size + blocks <= MAX_BLOCKS
+      return if @rows.size + rows <= MAX_ROWS && @texts + texts <= MAX_TEXTS
 
-      AckerRedis.refuse("a batch tracks at most #{MAX_BLOCKS} blocks; apply this one and begin another")
+      AckerRedis.refuse("a batch has at most #{MAX_ROWS} rows and #{MAX_TEXTS} bytes of texts; apply this one " \
+                        "and begin another")
     end
 
     def fold(anchor, delta, flags, text)
-      row = @rows[anchor]
-      if row.nil?
-        _, values = @blocks[block_of(AckerRedis.check_anchor(anchor))]
-        if values && (anchor & 4095) >= values.size
-          AckerRedis.refuse("block #{block_of(anchor)} has #{values.size} trees, but no slot #{anchor & 4095}")
-        end
-      end
-      room(row ? 0 : 1, text.bytesize, 0)
+      row = @rows[AckerRedis.check_anchor(anchor)]
+      room(row ? 0 : 1, text.bytesize)
       row ||= @rows[anchor] = Row.new(anchor, 0, 0, EMPTY, EMPTY)
       @texts += text.bytesize
       # Flags first: an interruption here must not leave the delta of a failed message without FAIL.
@@ -472,39 +393,15 @@ module AckerRedis
       Part.new("apply", shard, [*columns, task, *sources, *whys], rows.map(&:anchor))
     end
 
-    # Return the seven arguments of a block; its rows are ordered by slot.
+    # Return the seven arguments of a block that another client has tracked.
     def pack_block(number, rows)
+      rows = rows.sort_by(&:anchor)
       changed = rows.reject { |row| row.delta.zero? }
       flags = rows.any? { |row| row.flags & TOUCH != 0 } ? TOUCH : 0
-      header = present = slots = EMPTY # present: each slot holds a tree
-      label, values = @blocks[number]
-      if values
-        flags |= TRACK
-        header = [values.size, @task.bytesize].pack("nC") + @task.b + label
-        column = values.dup
-        changed.each { |row| column[row.anchor & 4095] ^= row.delta }
-      else
-        slots = changed.map { |row| row.anchor & 4095 }.pack("n*")
-        column = changed.map(&:delta)
-      end
       failed = rows.select { |row| row.flags & FAIL != 0 }
       failed = failed.map { |row| [row.anchor & 4095, row.why.bytesize].pack("nC") + row.why }.join
-      [[flags].pack("C"), [number].pack("Q>"), header, present, slots, column.pack("Q>*"), failed]
-    end
-
-    # Pack these blocks into as few calls as possible. The limits of a batch imply the other limits of a
-    # call.
-    def calls(blocks)
-      bytes = 0
-      blocks.each_with_object([]) do |block, found|
-        size = block.last.sum(&:bytesize)
-        if found.empty? || found.last.size == MAX_BLOCKS || bytes + size > MAX_CALL
-          found << []
-          bytes = 0
-        end
-        bytes += size
-        found.last << block
-      end
+      slots = changed.map { |row| row.anchor & 4095 }.pack("n*")
+      [[flags].pack("C"), [number].pack("Q>"), EMPTY, EMPTY, slots, changed.map(&:delta).pack("Q>*"), failed]
     end
   end
 

@@ -64,12 +64,6 @@ module AckerRedis
       end
     end
 
-    # Return the number of a block, which depends only on the salt, the task and the label: a source that
-    # runs again tracks the same block.
-    def block(task, label)
-      hash_of("block", AckerRedis.check_name("task", task), AckerRedis.check_label(label)) >> 14
-    end
-
     # Without the salt, which is secret.
     def inspect
       "#<#{self.class} edges=#{@edges.inspect}>"

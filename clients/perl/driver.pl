@@ -23,7 +23,6 @@ sub row {
     return $batch->ack($anchor, $fields->{tuple}, $fields->{emitted}) if $verb eq 'ack';
     return $batch->fail($anchor, @$fields{qw(why tuple emitted)}) if $verb eq 'fail';
     return $batch->touch($anchor) if $verb eq 'touch';
-    return $batch->track_block($fields->{label}, $fields->{deltas}, $fields->{block}) if $verb eq 'track_block';
     die "unknown row: $verb\n";
 }
 
@@ -60,7 +59,7 @@ my %ops = (
         row($batch, %$_) for @{ $request->{rows} };
         utf8::encode($request->{producer});
         my $applied = $acker->_apply_as($batch, $request->{producer}, $request->{seq} || 0, $request->{digest});
-        $applied->{$_} = [ map {"$_"} @{ $applied->{$_} } ] for qw(rejected rejected_blocks);
+        $applied->{rejected} = [ map {"$_"} @{ $applied->{rejected} } ];
         $applied->{repeated} = boolean($applied->{repeated});
         return $applied;
     },
@@ -70,14 +69,9 @@ my %ops = (
         $acker->take($_[0]{task}, @entries);
         return said(@entries);
     },
-    show => sub { return { tree => $acker->show($_[0]{anchor}) } },
     track => sub {
         my ($request) = @_;
         return { emitted => $acker->track(@$request{qw(task source_id emit)}, edge => $request->{edge})->{ids} };
-    },
-    track_block => sub {
-        my ($request) = @_;
-        return { block => '' . $acker->track_block(@$request{qw(task label deltas)}) };
     },
     work => sub {
         my ($request) = @_;
@@ -96,20 +90,12 @@ my %ops = (
         my ($request) = @_;
         my ($rows, $size, $trees) = @$request{qw(rows batch trees)};
         my @anchors = map { Acker::Redis::Batch::new_anchor() } 1 .. $trees;
-        my @deltas = Acker::Redis::Batch::new_ids($trees);
-        my $tracking = Acker::Redis::_now();
         for (my $from = 0; $from < $trees; $from += $size) {
-            my $to = $from + $size < $trees ? $from + $size : $trees;
-            if ($request->{blocks}) {
-                my $block = $acker->track_block('bench', "bench $deltas[0] $from", [ @deltas[ $from .. $to - 1 ] ]);
-                $anchors[$_] = Acker::Redis::Batch::block_anchor($block, $_ - $from) for $from .. $to - 1;
-                next;
-            }
             my $batch = Acker::Redis::Batch->new('bench');
-            $batch->track($anchors[$_], 'bench', [ $deltas[$_] ]) for $from .. $to - 1;
+            my $to = $from + $size < $trees ? $from + $size : $trees;
+            $batch->track($_, 'bench', [ Acker::Redis::Batch::new_ids(1) ]) for @anchors[ $from .. $to - 1 ];
             $acker->apply($batch);
         }
-        $tracking = Acker::Redis::_now() - $tracking;
         my @tuples = Acker::Redis::Batch::new_ids($rows);
         my @edges = Acker::Redis::Batch::new_ids($rows);
         my $begun = Acker::Redis::_now();
@@ -119,7 +105,7 @@ my %ops = (
             $batch->ack($anchors[ $_ % $trees ], $tuples[$_], [ $edges[$_] ]) for $from .. $to - 1;
             $acker->apply($batch);
         }
-        return { rows => $rows, tracking => $tracking, seconds => Acker::Redis::_now() - $begun };
+        return { rows => $rows, seconds => Acker::Redis::_now() - $begun };
     },
 );
 

@@ -27,20 +27,7 @@ refused('a surrogate', REFUSED => sub { $batch->new('t')->track(1, "\x{D800}", [
 
 my $why = Acker::Redis::Batch::clip("a\nb" . "\x{65e5}" x 300);
 is($why, 'a b' . "\x{65e5}" x 84, 'a why is cut between characters');
-for my $label ('p@0', 'orders/3@1000~2', 'ü@9999999999999999999') {
-    refused('a label of Spark', REFUSED => sub { $batch->new('t')->track_block($label, [1], 1) });
-}
-for my $label ('p@', 'p@01', 'p@1~0', 'p@10000000000000000000', 'p@1~', '@1 ') {
-    ok(!$batch->new('t')->track_block($label, [1], 1)->is_empty, "label $label");
-}
-refused('a block without a number', REFUSED => sub { $batch->new('t')->track_block('page', [1]) });
-
-my $large = $batch->new('t');
-$large->track_block("block $_", [ (1) x 4095 ], $_) for 1 .. 64;
-is_deeply([ map { scalar @{ $_->{names} } } @{ $large->parts(1) } ], [ 31, 31, 2 ], 'a call has at most 1 MiB');
-
 my $acker = Acker::Redis->new(connect => sub { die 'must not connect' }, namespace => 'n', linger => 1000);
-refused('a label of Spark', REFUSED => sub { $acker->track_block('t', 'p@7', [1]) });
 my $message = $acker->process('7:40');
 $acker->process('7:41')->ack;
 my $lane = $acker->{lane};
@@ -81,7 +68,6 @@ $acker = Acker::Redis->new(connect => sub { Status->new }, namespace => 'n', lin
 $message = $acker->process('8:41,7:40', '7:42');
 my @warnings;
 is($message->emit(key => 'mül 2', edge => 'shop'), '7:98276201304332188,8:80181186318348059', 'a derived id with the code of its edge');
-is_deeply({ map { @$_[ 0, 1 ] } $message->_rows(1, 0, '') }, { 7 => '98276201304332190', 8 => '80181186318348082' }, 'the rows of the join');
 refused('a key twice', REFUSED => sub { $message->emit([0], key => 'mül 2') });
 refused('an unknown option', REFUSED => sub { $message->emit(edges => 'shop') });
 {
@@ -93,52 +79,6 @@ is(@warnings, 1, 'one warning of an unlisted edge');
 like($warnings[0], qr/does not list edge n\xc3\xb6 \(it lists mill, shop\).* at \S*client\.t line/, 'it names the line');
 unlike(Data::Dumper::Dumper($acker, $message), qr/$meta{salt}/, 'a dump does not show the salt');
 is(scalar(grep { $_ >> 55 == 1 && $_ & (1 << 55) - 1 } $acker->ids(20, 'mill')), 20, 'ids of an edge');
-is($acker->block_number('shop', 'page №2'), 1073372542196772, 'the number of a block');
-
-# An entry of a block: slot 0 has expired, slot 3 is complete, slot 9 has failed, the others are absent.
-my %mixed = (
-    verdict => 'mixed', reason => 'expired', n => 2, block => '0000000000007', label => 'page', age => 5, cause => 'idle',
-    idle => 4, slots => 10, nacked => '8000', failed => '0040', residuals => '00000000000000ff', present => '9040',
-);
-sub outcomes {
-    my %entry = (%mixed, @_);
-    delete @entry{ grep { !defined $entry{$_} } keys %entry };
-    my $entry = Acker::Redis::_entry($acker->_maker, 0, '1-0', [%entry]);
-    return [ map { [ $_->{verdict}, $_->{anchor} & 4095, $_->{residual} ] } @{ $entry->{outcomes} } ];
-}
-is_deeply(outcomes(), [ [ 'nack', 0, 255 ], [ 'ack', 3, 0 ] ], 'an expired block');
-my @acked = (verdict => 'ack', reason => 'completed', nacked => undef, residuals => undef);
-is_deeply(outcomes(@acked), [ [ 'ack', 0, 0 ], [ 'ack', 3, 0 ] ], 'a complete block');
-my @wrong = ([ present => '9060' ], [ failed => '1040' ], [ nacked => '9000' ], [ residuals => '0' x 15 . 'x' ]);
-for my $name (qw(failed nacked present)) {
-    push @wrong, map { [ $name => $_ ] } '90', '904', '90400', '904000', '9g40', '9041', '0x40', '[0,3]', "9040\n";
-}
-push @wrong, map { ([ $_ => '' ], [ $_ => undef ], [ $_ => '0' ]) } qw(failed nacked present residuals slots n);
-for my $pair (@wrong) {
-    my $said = ($pair->[1] // 'undef') =~ s/\n/ and a newline/r;
-    refused("$pair->[0] '$said'", SCHEMA => sub { outcomes(@$pair) });
-}
-is_deeply(Acker::Redis::Batch::slots_of("\x80\x40", 10), [ 0, 9 ], 'a slot after the first byte');
-
-# The replies of show for slots of a block of ten trees.
-sub shown {
-    my ($slot, $flags, @block) = @_;
-    my $header = pack 'x10 C n A8 C/a a*', $flags, 10, '0' x 8, 't', 'page';
-    my $tree = Acker::Redis::_tree_in_block(1 << 62 | $slot, 0, 0, $header, @block);
-    return $tree && [ @$tree{qw(checksum failed source_id why)} ];
-}
-my $sums = pack 'Q>*', 1 .. 10;
-is_deeply(shown(9, 0, $sums, '', ''), [ 10, 0, 'page', '' ], 'a tree of a full block');
-is_deeply(shown(9, 2, $sums, "\x80\x40", "\x90\x40"), [ 10, 1, 'page', '' ], 'a failed tree');
-is(shown(1, 2, $sums, '', "\x90\x40"), undef, 'an absent slot');
-is(shown(10, 0, $sums, '', ''), undef, 'a slot that the block does not have');
-my @damaged = ([ 0, undef, '', '' ], [ 0, substr($sums, 8), '', '' ], [ 2, $sums, '', '' ], [ 0, $sums, '', "\xff\xc0" ],
-    [ 0, $sums, "\x80", '' ], [ 2, $sums, '', "\x90" ], [ 0, $sums, "\x80\x41", '' ], [ 4, $sums, '', '' ],
-    [ 4, $sums, "\0\0", '' ], [ 2, $sums, "\x40\0", "\x90\x40" ], [ 2, $sums, '', "\0\0" ]);
-for my $number (0 .. $#damaged) {
-    refused("damaged block $number", SCHEMA => sub { shown(0, @{ $damaged[$number] }) });
-}
-
 # A cluster: the client skips unreachable nodes, and follows MOVED and ASK.
 my @said;
 my %node = (

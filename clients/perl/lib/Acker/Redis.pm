@@ -10,8 +10,8 @@ use Digest::SHA ();
 use File::Basename ();
 use JSON::PP ();
 use Time::HiRes ();
-use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_label check_name
-  check_row ANCHOR_MAX MAX_SHARDS MIN_BUCKETS MAX_BUCKETS MAX_TAKE);
+use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor slots_of check_name MAX_SHARDS MIN_BUCKETS MAX_BUCKETS
+  MAX_TAKE);
 use Acker::Redis::Ids ();
 use Acker::Redis::Message ();
 
@@ -40,7 +40,7 @@ my %ADVICE = (
     CONFLICT  => '; its content differs between runs, or the namespace was resharded since the first run',
     BACKLOG   => '; its source must read and take its outcomes',
 );
-my %SCRIPTS = map { $_ => _script($_) } qw(apply apply_blocks show status take);
+my %SCRIPTS = map { $_ => _script($_) } qw(apply apply_blocks status take);
 my $JSON = JSON::PP->new->utf8;
 
 sub _script {
@@ -106,25 +106,6 @@ sub track {
     return { anchor => $anchor, ids => [ map {"$anchor:$_"} @ids ], rejected => @{ $applied->{rejected} } > 0 };
 }
 
-sub track_block {
-    my ($self, $task, $label, $deltas) = @_;
-    my $number = $self->block_number($task, $label);
-    my $applied = $self->apply(Acker::Redis::Batch->new($task)->track_block($label, $deltas, $number));
-    # The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
-    my $missing = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
-    return $number if !$missing && !@{ $applied->{rejected_blocks} };
-    die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or an earlier block "
-          . 'of this number is expiring; the source gets the nack, do not emit its messages');
-}
-
-# Return the number of a block, derived from its task and label: a source that runs again tracks the same block.
-sub block_number {
-    my ($self, $task, $label) = @_;
-    check_name('task', $task);
-    check_label($label);
-    return $self->_maker->block($task, $label);
-}
-
 # Return random tuple ids for the rows that a program makes itself.
 sub ids {
     my ($self, $count, $edge) = @_;
@@ -140,11 +121,10 @@ sub process {
     return Acker::Redis::Message->new($self, @texts);
 }
 
-# Add whole rows, [anchor, delta, flags, why]: all of them, or none if one is invalid.
+# Add the whole rows of a message, [anchor, delta, flags, why].
 sub add {
     my ($self, @rows) = @_;
     $self->_check_process;
-    check_row(@$_) for @rows;
     my $queue = $self->{queue};
     for my $row (@rows) {
         if (!@$queue || $queue->[-1]{sent} || $queue->[-1]->is_full) {
@@ -217,63 +197,6 @@ sub take {
         }
     }
     return $taken;
-}
-
-sub show {
-    my ($self, $given) = @_;
-    my $anchor = check_anchor($given);
-    $self->_check_process;
-    my $shard = shard_of($anchor, $self->_config->{shards});
-    my ($now, $age, $record, @block) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
-    return undef if !defined $record;
-    _check_record($anchor, $record);
-    return $anchor > ANCHOR_MAX ? _tree_in_block($anchor, $now, $age, $record, @block) : _tree($now, $age, $record);
-}
-
-# A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a task a text.
-sub _check_record {
-    my ($anchor, $record) = @_;
-    my $in_block = $anchor > ANCHOR_MAX;
-    my $head = $in_block ? 22 : 20;
-    my $task = length $record < $head ? 255 : ord substr $record, $head - 1, 1;
-    my $text = length($record) - $head - $task;
-    _malformed("the record of anchor $anchor") if $text < 0 || ($task ? !$text : $in_block);
-    return;
-}
-
-sub _tree {
-    my ($now, $age, $record) = @_;
-    my ($checksum, $flags, $first, $since, $task, $text) = unpack 'Q> C a6 N C/a a*', $record;
-    $text =~ s/\\(["\\])/$1/g;    # records hold JSON-escaped texts
-    $text = _text($text);
-    my @texts = length $task ? ($text, '') : ('', $text);
-    return { idle_ms => _idle_ms($now, $first, $since), age => 0 + $age, task => $task, checksum => $checksum,
-        failed => $flags & 1, source_id => $texts[0], why => $texts[1] };
-}
-
-# Return undef if the slot holds no tree. The header has: first seen, last row, flags, slots, digest, task, label.
-sub _tree_in_block {
-    my ($anchor, $now, $age, $header, $sums, $failed, $present) = @_;
-    my ($first, $since, $flags, $count, undef, $task, $label) = unpack 'a6 N C n a8 C/a a*', $header;
-    my $slot = $anchor & 4095;
-    my $failures = length $failed ? slots_of($failed, $count) : [];
-    my $held = length $present ? slots_of($present, $count) : [ 0 .. $count - 1 ];
-    _malformed("the block of anchor $anchor")
-      if length($sums // '') != 8 * $count || !($flags & 2) != !length $present || !$failures || !$held || !@$held;
-    my %held = map { $_ => 1 } @$held;
-    _malformed("the bitmap of the failed trees of the block of anchor $anchor")
-      if $flags & 4 && !@$failures || grep { !$held{$_} } @$failures;
-    return undef if !$held{$slot};
-    return { idle_ms => _idle_ms($now, $first, $since), age => 0 + $age, task => $task, source_id => _text($label),
-        checksum => unpack('Q>', substr $sums, 8 * $slot, 8), failed => (grep { $_ == $slot } @$failures) ? 1 : 0,
-        why => '' };    # its verdict has the why
-}
-
-# Return the time since the last row; $first is the 6 bytes of the time of the first row, $since the ms after it.
-sub _idle_ms {
-    my ($now, $first, $since) = @_;
-    my $idle_ms = $now - unpack('Q>', "\0\0$first") - $since;
-    return $idle_ms < 0 ? 0 : $idle_ms;
 }
 
 sub _malformed {
@@ -482,18 +405,17 @@ sub _read_reply {
     my ($part, $reply) = @_;
     return { repeated => 1, tracked => 0, acked => 0, failed => 0, rejected => [] } if $reply->[0] == 0;
     my %read = (tracked => 0 + $reply->[1], acked => 0 + $reply->[2], failed => 0 + $reply->[3]);
-    return { %read, rejected => [ map { $part->{names}[$_] } unpack 'n*', $reply->[7] ] };
+    return { %read, rejected => [ map { $part->{anchors}[$_] } unpack 'n*', $reply->[7] ] };
 }
 
 sub _combine {
     my ($sent) = @_;
-    my %applied = (tracked => 0, acked => 0, failed => 0, rejected => [], rejected_blocks => [], repeated => 0);
+    my %applied = (tracked => 0, acked => 0, failed => 0, rejected => [], repeated => 0);
     for my $number (0 .. $#{ $sent->{parts} }) {
         my $reply = $sent->{replies}{$number};
         $applied{repeated} ||= $reply->{repeated} // 0;
         $applied{$_} += $reply->{$_} for qw(tracked acked failed);
-        my $kind = $sent->{parts}[$number]{script} eq 'apply' ? 'rejected' : 'rejected_blocks';
-        push @{ $applied{$kind} }, @{ $reply->{rejected} };
+        push @{ $applied{rejected} }, @{ $reply->{rejected} };
     }
     return \%applied;
 }
@@ -728,7 +650,7 @@ Acker::Redis - track tuple trees across programs: Apache Storm's acker on Redis
 Texts are characters, not bytes. Ids are numbers below 2^63, or their decimal digits. A method that fails dies of an
 C<Acker::Redis::Error> with C<code>, C<message> and C<may_pass>: whether Redis refused the call for a cause that may
 pass, such as a full memory, and nothing was changed. The code is REFUSED (invalid input, nothing was sent), LANE,
-UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS, or a code of the scripts. README.md explains when rows are sent, and what
+UNAVAILABLE, LATE, CLOSED, REDIS, or a code of the scripts. README.md explains when rows are sent, and what
 happens when a reply is lost.
 
 =head1 METHODS OF Acker::Redis
@@ -748,16 +670,6 @@ Begins a tree of C<emit> first messages (default 1), and waits until it is appli
 messages travel on. Returns a reference to a hash of C<anchor>, C<ids> and C<rejected>. If C<rejected> is true, too much
 is pending: emit nothing.
 
-=item track_block(task, label, [delta, ..])
-
-Begins a block of trees, and waits until it is applied. Returns its number, which is derived from task and label: a
-program that runs again tracks the same block. A label must not end in C<@> and a number, because Spark's labels do. Dies
-of REJECTED if the block was nacked.
-
-=item block_number(task, label)
-
-Returns the number of a block, for a batch that the program makes itself.
-
 =item process(text, ..)
 
 Returns an C<Acker::Redis::Message> for one message, or for several together (a join).
@@ -767,15 +679,15 @@ Returns an C<Acker::Redis::Message> for one message, or for several together (a 
 Returns random tuple ids, for rows that the program makes itself. In a namespace with edges they carry the bit of the
 edge.
 
-=item add([anchor, delta, flags, why], ..) , flush
+=item flush
 
-C<add> adds whole rows to the waiting ones; C<flush> waits until all rows are applied.
+Waits until all rows are applied.
 
 =item apply(batch)
 
 Applies an C<Acker::Redis::Batch>, and waits. Returns a reference to a hash of C<tracked>, C<acked>, C<failed>,
-C<rejected> (anchors), C<rejected_blocks> (numbers) and C<repeated>. After UNAVAILABLE or BACKLOG the same batch may be
-applied again, but only before another one is applied.
+C<rejected> (anchors) and C<repeated>. After UNAVAILABLE or BACKLOG the same batch may be applied again, but only before
+another one is applied.
 
 =item outcomes(task, sub) , read(task, count) , take(task, entry, ..)
 
@@ -787,11 +699,6 @@ The outcome of a tree that expired also has a C<cause>: C<idle> or C<deadline>. 
 the outstanding messages; if one message is missing, it is its id. C<idle_ms> are the milliseconds since the last row,
 and C<edges> refers to an array of the names of the edges on which an odd number of messages is outstanding. The values
 of other outcomes are C<''>, 0, 0 and an empty array.
-
-=item show(anchor)
-
-Returns a reference to a hash that describes a pending tree; undef if the tree is not pending. C<why> is that of a tree
-that failed before it was tracked.
 
 =back
 
@@ -806,9 +713,9 @@ C<warn>; a C<key> waits for the answer. Also: C<ack>, C<fail(why)>, C<touch>, C<
 
 =head1 METHODS OF Acker::Redis::Batch
 
-C<new(task)>; C<track(anchor, source_id, [id, ..])>, C<track_block(label, [delta, ..], number)>, C<ack(anchor, id, [id, ..])>,
-C<fail(anchor, why, id, [id, ..])>, C<touch(anchor)>, C<add(anchor, delta, flags, why)>; C<size>, C<is_full>, C<is_empty>.
-Functions: C<new_ids(count)> (for a namespace without edges), C<new_anchor>, C<block_anchor(number, slot)>.
+C<new(task)>; C<track(anchor, source_id, [id, ..])>, C<ack(anchor, id, [id, ..])>, C<fail(anchor, why, id, [id, ..])>,
+C<touch(anchor)>, C<add(anchor, delta, flags, why)>; C<size>, C<is_full>, C<is_empty>. Functions: C<new_ids(count)> (for a
+namespace without edges), C<new_anchor>.
 
 =head1 LICENSE
 

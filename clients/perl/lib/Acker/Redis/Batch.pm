@@ -12,14 +12,12 @@ use Exporter 'import';
 die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsize} < 8;
 
 our $VERSION = '0.1.0';
-our @EXPORT_OK = qw(refuse new_ids new_anchor block_anchor shard_of slots_of check_anchor check_id
-  check_name check_text check_label check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX
-  MAX_SHARDS MIN_BUCKETS MAX_BUCKETS MAX_TAKE EDGE_BIT);
+our @EXPORT_OK = qw(refuse new_ids new_anchor block_anchor slots_of check_name check_trees clip parse_message format_message
+  TRACK FAIL TOUCH TUPLE_MAX MAX_SHARDS MIN_BUCKETS MAX_BUCKETS MAX_TAKE EDGE_BIT);
 
 # From lua/spec.json, by python -m proof.spec
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
-use constant MAX_CALL => 1024 * 1024;                      # bytes of one call of apply_blocks
 use constant { MAX_MESSAGE => 65536, MAX_TREES => 1638 };    # characters of a message id; trees of a message
 use constant { MIN_BUCKETS => 2, MAX_BUCKETS => 16 };
 use constant { MAX_SHARDS => 1024, MAX_TAKE => 64, EDGE_BIT => 55 };    # EDGE_BIT: the bit of edge 0
@@ -60,13 +58,6 @@ sub check_delta {
     return _number($given) // refuse('a delta is a number from 0 to 2^63-1, not ' . _said($given));
 }
 
-sub check_block {
-    my ($given) = @_;
-    my $block = _number($given);
-    return $block if defined $block && $block <= BLOCK_MAX;
-    refuse('a block is a number from 0 to 2^50-1, not ' . _said($given));
-}
-
 my $random;
 
 # Return $count numbers, 1 .. $max, from the system's random source. $max is 2^n-1.
@@ -98,15 +89,8 @@ sub block_anchor {
     my ($block, $given) = @_;
     my $slot = _number($given);
     refuse('a slot is a number from 0 to ' . (MAX_SLOTS - 1) . ', not ' . _said($given)) if !defined $slot || $slot >= MAX_SLOTS;
-    return BLOCK_BIT | check_block($block) << 12 | $slot;
-}
-
-sub _block_of { return $_[0] >> 12 & BLOCK_MAX }
-
-# Return the shard of an anchor; all anchors of a block have the same shard.
-sub shard_of {
-    my ($anchor, $shards) = @_;
-    return ($anchor > ANCHOR_MAX ? _block_of($anchor) : $anchor) % $shards;
+    refuse("a block is a number from 0 to 2^50-1, not $block") if $block > BLOCK_MAX;
+    return BLOCK_BIT | $block << 12 | $slot;
 }
 
 # Return the slots of a bitmap, in order: bit 7 of byte 0 is slot 0. undef if no block of $count slots has it.
@@ -136,16 +120,6 @@ sub check_text {
     my $bytes = length $data;
     refuse("a $kind has $least to ${\MAX_TEXT} bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
     refuse("a $kind must not contain control characters") if $data =~ /[\x00-\x1f\x7f]/;
-    return $data;
-}
-
-# Return the UTF-8 bytes of the label of a block. Labels of Spark's blocks name consecutive records.
-sub check_label {
-    my ($label) = @_;
-    my $data = check_text('label', $label, 1);
-    refuse("label $label looks like one of Spark's, which name consecutive records: use a label that does not end in "
-          . '@ and a number')
-      if $data =~ /\@(?:0|[1-9][0-9]{0,18})(?:~[1-9][0-9]{0,9})?\z/;
     return $data;
 }
 
@@ -228,11 +202,11 @@ sub check_trees {
 sub new {
     my ($class, $task) = @_;
     check_name('task', $task) if defined $task;
-    return bless { task => $task, rows => {}, order => [], blocks => {}, block_order => [], texts => 0 }, $class;
+    return bless { task => $task, rows => {}, order => [], texts => 0 }, $class;
 }
 
 sub size { return scalar @{ $_[0]{order} } }
-sub is_empty { return !@{ $_[0]{order} } && !@{ $_[0]{block_order} } }
+sub is_empty { return !@{ $_[0]{order} } }
 
 # Return whether another row might not fit.
 sub is_full { return @{ $_[0]{order} } >= MAX_ROWS || $_[0]{texts} > MAX_TEXTS - MAX_TEXT }
@@ -244,31 +218,10 @@ sub track {
     $self->_needs_task;
     my $text = check_text('source id', $source_id, 1);
     $anchor = check_anchor($anchor);
-    refuse("anchor $anchor is in a block; track the whole block by track_block") if $anchor > ANCHOR_MAX;
+    refuse("anchor $anchor is in a block; this client tracks no blocks") if $anchor > ANCHOR_MAX;
     my $row = $self->{rows}{$anchor};
     refuse("anchor $anchor is tracked twice; draw a new anchor for each attempt") if $row && $row->{flags} & TRACK;
     $self->_fold($anchor, xor_ids($emitted), TRACK, $text)->{source} = $text;
-    return $self;
-}
-
-sub track_block {
-    my ($self, $label, $deltas, $block) = @_;
-    $self->_needs_task;
-    my $text = check_label($label);
-    my $number = check_block($block);
-    refuse('deltas are a reference to an array') if ref $deltas ne 'ARRAY';
-    my @values = map { check_delta($_) } @$deltas;
-    refuse('a block has 1 to ' . MAX_SLOTS . ' trees, not ' . @values) if !@values || @values > MAX_SLOTS;
-    refuse("block $label is tracked twice; use another label for each attempt") if $self->{blocks}{$number};
-    for my $anchor (grep { $_ > ANCHOR_MAX && _block_of($_) == $number } $self->anchors) {
-        my $slot = $anchor & 4095;
-        refuse("this batch has a row of slot $slot, but block $label has only " . @values . ' trees')
-          if $slot >= @values;
-    }
-    $self->_room(0, length $text, 1);
-    $self->{texts} += length $text;
-    $self->{blocks}{$number} = [ $text, \@values ];
-    push @{ $self->{block_order} }, $number;
     return $self;
 }
 
@@ -302,23 +255,16 @@ sub _needs_task {
 }
 
 sub _room {
-    my ($self, $rows, $texts, $blocks) = @_;
+    my ($self, $rows, $texts) = @_;
     refuse('this batch was already sent; add new rows to a new batch') if $self->{sent};
     refuse("a batch has at most ${\MAX_ROWS} rows and ${\MAX_TEXTS} bytes of texts; apply this one and begin another")
       if @{ $self->{order} } + $rows > MAX_ROWS || $self->{texts} + $texts > MAX_TEXTS;
-    refuse('a batch tracks at most ' . MAX_BLOCKS . ' blocks; apply this one and begin another')
-      if @{ $self->{block_order} } + $blocks > MAX_BLOCKS;
 }
 
 sub _fold {
     my ($self, $anchor, $delta, $flags, $text) = @_;
     my $row = $self->{rows}{$anchor};
-    if (!$row && $anchor > ANCHOR_MAX && (my $tracked = $self->{blocks}{ _block_of($anchor) })) {
-        my $slot = $anchor & 4095;
-        refuse("block $tracked->[0] has " . @{ $tracked->[1] } . " trees, but no slot $slot")
-          if $slot >= @{ $tracked->[1] };
-    }
-    $self->_room($row ? 0 : 1, length $text, 0);
+    $self->_room($row ? 0 : 1, length $text);
     if (!$row) {
         $row = $self->{rows}{$anchor} = { anchor => $anchor, delta => 0, flags => 0, source => '', why => '' };
         push @{ $self->{order} }, $row;
@@ -330,16 +276,14 @@ sub _fold {
     return $row;
 }
 
-# Return the calls to send: the loose rows of each shard, then its blocks. Each call has script, shard,
-# argv and names: the anchors of its rows, or the numbers of its blocks.
+# Return the calls to send: the loose rows of each shard, then those of trees in blocks. Each call has script, shard,
+# argv and anchors: of its loose rows.
 sub parts {
     my ($self, $shards) = @_;
-    my (%loose, @shards, @parts);
-    my %in_block = map { $_ => [] } @{ $self->{block_order} };
-    my @blocks = @{ $self->{block_order} };
+    my (%loose, %in_block, @blocks, @shards, @parts);
     for my $row (@{ $self->{order} }) {
         if ($row->{anchor} > ANCHOR_MAX) {
-            my $block = _block_of($row->{anchor});
+            my $block = $row->{anchor} >> 12 & BLOCK_MAX;
             push @blocks, $block if !$in_block{$block};
             push @{ $in_block{$block} }, $row;
         }
@@ -350,60 +294,45 @@ sub parts {
         }
     }
     push @parts, $self->_pack_loose($_, $loose{$_}) for @shards;
-    my (%calls, @order);
+    my %of_shard;
     for my $block (@blocks) {
         my $shard = $block % $shards;
-        my @argv = $self->_pack_block($block, [ sort { $a->{anchor} <=> $b->{anchor} } @{ $in_block{$block} } ]);
-        my $bytes = 0;
-        $bytes += length for @argv;
-        push @order, $shard if !$calls{$shard};
-        my $call = $calls{$shard} && $calls{$shard}[-1];
-        # Pack them into as few calls as possible. The limits of a batch imply the other limits of a call.
-        if (!$call || @{ $call->{names} } == MAX_BLOCKS || $call->{bytes} + $bytes > MAX_CALL) {
-            $call = { script => 'apply_blocks', shard => $shard, argv => [], names => [], bytes => 0 };
-            push @{ $calls{$shard} }, $call;
+        my $call = $of_shard{$shard};
+        # The limits of a batch imply the other limits of a call.
+        if (!$call || $call->{blocks}++ == MAX_BLOCKS) {
+            $call = $of_shard{$shard} = { script => 'apply_blocks', shard => $shard, argv => [], anchors => [], blocks => 1 };
+            push @parts, $call;
         }
-        push @{ $call->{argv} }, @argv;
-        push @{ $call->{names} }, $block;
-        $call->{bytes} += $bytes;
+        push @{ $call->{argv} }, _pack_block($block, $in_block{$block});
     }
-    return [ @parts, map { @{ $calls{$_} } } @order ];
+    return \@parts;
 }
 
 sub _pack_loose {
     my ($self, $shard, $rows) = @_;
     my @sources = map { $_->{source} } grep { $_->{flags} & TRACK } @$rows;
     my @whys = map { $_->{why} } grep { $_->{flags} & FAIL } @$rows;
-    my @names = map { $_->{anchor} } @$rows;
+    my @anchors = map { $_->{anchor} } @$rows;
     my @argv = (
         pack('C*', map { $_->{flags} } @$rows),
-        pack('Q>*', @names),
+        pack('Q>*', @anchors),
         pack('Q>*', map { $_->{delta} } @$rows),
         @sources ? $self->{task} : '',
         @sources, @whys
     );
-    return { script => 'apply', shard => $shard, argv => \@argv, names => \@names };
+    return { script => 'apply', shard => $shard, argv => \@argv, anchors => \@anchors };
 }
 
-# Return the seven arguments of a block; its rows are ordered by slot.
+# Return the seven arguments of a block that another client has tracked.
 sub _pack_block {
-    my ($self, $number, $rows) = @_;
-    my @changed = grep { $_->{delta} } @$rows;
-    my $flags = (grep { $_->{flags} & TOUCH } @$rows) ? TOUCH : 0;
-    my ($header, $present, $slots, @column) = ('', '', '');    # present: each slot holds a tree
-    if (my $tracked = $self->{blocks}{$number}) {
-        $flags |= TRACK;
-        @column = @{ $tracked->[1] };
-        $header = pack('nC', scalar @column, length $self->{task}) . $self->{task} . $tracked->[0];
-        $column[ $_->{anchor} & 4095 ] ^= $_->{delta} for @changed;
-    }
-    else {
-        $slots = pack 'n*', map { $_->{anchor} & 4095 } @changed;
-        @column = map { $_->{delta} } @changed;
-    }
+    my ($block, $rows) = @_;
+    my @rows = sort { $a->{anchor} <=> $b->{anchor} } @$rows;
+    my @changed = grep { $_->{delta} } @rows;
+    my $flags = (grep { $_->{flags} & TOUCH } @rows) ? TOUCH : 0;
+    my $slots = pack 'n*', map { $_->{anchor} & 4095 } @changed;
     my $failed = join '', map { pack('nC', $_->{anchor} & 4095, length $_->{why}) . $_->{why} }
-      grep { $_->{flags} & FAIL } @$rows;
-    return (pack('C', $flags), pack('Q>', $number), $header, $present, $slots, pack('Q>*', @column), $failed);
+      grep { $_->{flags} & FAIL } @rows;
+    return (pack('C', $flags), pack('Q>', $block), '', '', $slots, pack('Q>*', map { $_->{delta} } @changed), $failed);
 }
 
 # Return 16 hex digits that identify the content of a call.

@@ -82,12 +82,6 @@ sub children {
     return map { $self->{hash}->(@parts, $_) >> $self->{shift} } @texts;
 }
 
-# Return the number of a block, which depends only on the salt, the task and the label.
-sub block {
-    my ($self, $task, $label) = @_;
-    return $self->{hash}->('block', $task, $label) >> 14;
-}
-
 # Return the first 64 bits of the SHA-256 of texts, each with its length in bytes before it.
 sub _hash {
     my $text = join '', map { my $part = $_; utf8::encode($part); length($part) . ":$part" } @_;

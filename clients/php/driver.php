@@ -52,8 +52,7 @@ final class Driver
         $found = $apply->invoke($this->client, $batch, $producer, (int) $seq, $digest);
         return [
             'tracked' => $found->tracked, 'acked' => $found->acked, 'failed' => $found->failed,
-            'rejected' => array_map(strval(...), $found->rejected),
-            'rejected_blocks' => array_map(strval(...), $found->rejectedBlocks), 'repeated' => $found->repeated,
+            'rejected' => array_map(strval(...), $found->rejected), 'repeated' => $found->repeated,
         ];
     }
 
@@ -69,19 +68,9 @@ final class Driver
         return self::said($entries);
     }
 
-    public function show(string $anchor): array
-    {
-        return ['tree' => $this->client->show(Ids::parse($anchor))];
-    }
-
     public function track(string $task, string $source_id, int $emit, string $edge = ''): array
     {
         return ['emitted' => $this->client->track($task, $source_id, $emit, $edge)->ids];
-    }
-
-    public function track_block(string $task, string $label, array $deltas): array
-    {
-        return ['block' => (string) $this->client->trackBlock($task, $label, array_map(Ids::parse(...), $deltas))];
     }
 
     public function work(
@@ -117,26 +106,16 @@ final class Driver
         return [];
     }
 
-    public function bench(int $rows, int $batch, int $lanes, int $trees, bool $blocks = false): array
+    public function bench(int $rows, int $batch, int $lanes, int $trees): array
     {
-        $anchors = $blocks ? [] : Ids::draw($trees, Ids::ANCHOR_MAX);
-        $deltas = Ids::draw($trees);
-        $begun = hrtime(true);
-        foreach (array_chunk($deltas, $batch) as $number => $some) {
-            if ($blocks) {
-                $block = $this->client->trackBlock('bench', "bench $deltas[0] $number", $some);
-                foreach ($some as $slot => $_) {
-                    $anchors[] = Ids::blockAnchor($block, $slot);
-                }
-                continue;
+        $anchors = Ids::draw($trees, Ids::ANCHOR_MAX);
+        foreach (array_chunk($anchors, $batch) as $some) {
+            $tracking = new Batch('bench');
+            foreach ($some as $anchor) {
+                $tracking->track($anchor, 'bench', Ids::draw(1));
             }
-            $tracked = new Batch('bench');
-            foreach ($some as $slot => $delta) {
-                $tracked->track($anchors[$number * $batch + $slot], 'bench', [$delta]);
-            }
-            $this->client->apply($tracked);
+            $this->client->apply($tracking);
         }
-        $tracking = (hrtime(true) - $begun) / 1e9;
         [$tuples, $edges] = [Ids::draw($rows), Ids::draw($rows)];
         $begun = hrtime(true);
         for ($row = 0; $row < $rows;) {
@@ -146,7 +125,7 @@ final class Driver
             }
             $this->client->apply($made);
         }
-        return ['rows' => $rows, 'tracking' => $tracking, 'seconds' => (hrtime(true) - $begun) / 1e9];
+        return ['rows' => $rows, 'seconds' => (hrtime(true) - $begun) / 1e9];
     }
 
     private function fold(Batch $batch, string $verb, array $fields): void
@@ -158,7 +137,6 @@ final class Driver
             'ack' => $batch->ack($id('anchor'), $id('tuple'), $ids('emitted')),
             'fail' => $batch->fail($id('anchor'), $fields['why'], $id('tuple'), $ids('emitted')),
             'touch' => $batch->touch($id('anchor')),
-            'track_block' => $batch->trackBlock($fields['label'], $ids('deltas'), $id('block')),
         };
     }
 

@@ -55,9 +55,6 @@ final class Ids
     private const MAX_MESSAGE = 65536;
     private const MAX_TREES = 1638;
 
-    /** Labels of Spark's blocks; they name consecutive records. */
-    private const OF_SPARK = '/@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$/D';
-
     /**
      * Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1. For messages of a
      * namespace with edges use IdMaker::draw().
@@ -90,19 +87,16 @@ final class Ids
         if ($slot < 0 || $slot >= self::MAX_SLOTS) {
             AckerException::refuse("a slot is a number from 0 to 4094, not $slot");
         }
-        return 1 << 62 | self::block($block) << 12 | $slot;
+        if ($block < 0 || $block > self::BLOCK_MAX) {
+            AckerException::refuse("a block is a number from 0 to 2^50-1, not $block");
+        }
+        return 1 << 62 | $block << 12 | $slot;
     }
 
     /** Return the block of an anchor; null for the anchor of a loose tree. */
     public static function blockOf(int $anchor): ?int
     {
         return $anchor > self::ANCHOR_MAX ? $anchor >> 12 & self::BLOCK_MAX : null;
-    }
-
-    /** Return the shard of an anchor; all anchors of a block have the same shard. */
-    public static function shardOf(int $anchor, int $shards): int
-    {
-        return (self::blockOf($anchor) ?? $anchor) % $shards;
     }
 
     /** Parse an id from decimal digits. (int) would turn any larger number into 2^63-1. */
@@ -139,14 +133,6 @@ final class Ids
         AckerException::refuse('a delta is an int from 0 to 2^63-1, not ' . self::said($delta));
     }
 
-    public static function block(mixed $block): int
-    {
-        if (is_int($block) && $block >= 0 && $block <= self::BLOCK_MAX) {
-            return $block;
-        }
-        AckerException::refuse('a block is an int from 0 to 2^50-1, not ' . self::said($block));
-    }
-
     public static function name(string $kind, string $name): string
     {
         if (preg_match('/^[A-Za-z0-9_.-]{1,64}$/D', $name)) {
@@ -169,16 +155,6 @@ final class Ids
             AckerException::refuse("a $kind must not contain control characters");
         }
         return $text;
-    }
-
-    /** Check the label of a block, and return it. */
-    public static function label(mixed $label): string
-    {
-        if (preg_match(self::OF_SPARK, self::text('label', $label, 1))) {
-            AckerException::refuse('label ' . self::said($label) . " looks like one of Spark's, which name consecutive "
-                . 'records: use a label that does not end in @ and a number');
-        }
-        return $label;
     }
 
     /**
@@ -304,13 +280,13 @@ final class Part
 
     /**
      * @param list<string> $argv
-     * @param list<int> $names anchors of rows, or numbers of blocks, in the order of the call
+     * @param list<int> $anchors of loose rows, in the order of the call
      */
     public function __construct(
         public readonly string $script,
         public readonly int $shard,
         public readonly array $argv,
-        public readonly array $names,
+        public readonly array $anchors = [],
     ) {
     }
 
@@ -365,8 +341,6 @@ final class Applied
     public int $failed = 0;
     /** @var list<int> anchors of trees that were nacked immediately, because too much is pending: emit none of their messages */
     public array $rejected = [];
-    /** @var list<int> numbers of blocks that were nacked immediately */
-    public array $rejectedBlocks = [];
     /** Whether a call had been applied before; its counts are missing then. */
     public bool $repeated = false;
 
@@ -376,7 +350,6 @@ final class Applied
         $this->acked += $other->acked;
         $this->failed += $other->failed;
         $this->rejected = [...$this->rejected, ...$other->rejected];
-        $this->rejectedBlocks = [...$this->rejectedBlocks, ...$other->rejectedBlocks];
         $this->repeated = $this->repeated || $other->repeated;
     }
 }
@@ -395,8 +368,8 @@ final class Row
 }
 
 /**
- * Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
- * throws (REFUSED) for invalid input, and leaves the batch unchanged.
+ * Rows folded per anchor; at most 1024 anchors and 64 KiB of texts. Each method throws (REFUSED) for invalid
+ * input, and leaves the batch unchanged.
  */
 final class Batch
 {
@@ -407,15 +380,11 @@ final class Batch
     private const MAX_ROWS = 1024;
     private const MAX_BLOCKS = 64;
     private const MAX_TEXTS = 64 * 1024;
-    /** Bytes of one call of apply_blocks. */
-    private const MAX_CALL = 1024 * 1024;
 
     /** The sent calls and their replies; while it is set, the batch accepts no rows. */
     public ?Sent $sent = null;
     /** @var array<int, Row> */
     private array $rows = [];
-    /** @var array<int, array{string, list<int>}> label and deltas */
-    private array $blocks = [];
     private int $texts = 0;
 
     /** @param ?string $task the source that tracks */
@@ -433,7 +402,7 @@ final class Batch
 
     public function isEmpty(): bool
     {
-        return !$this->rows && !$this->blocks;
+        return !$this->rows;
     }
 
     /** Return whether each row begins a tree. */
@@ -470,44 +439,12 @@ final class Batch
         $this->needsTask();
         $text = Ids::text('source id', $sourceId, 1);
         if (Ids::anchor($anchor) > Ids::ANCHOR_MAX) {
-            AckerException::refuse("anchor $anchor is in a block; track the whole block by trackBlock()");
+            AckerException::refuse("anchor $anchor is in a block; this client tracks no blocks");
         }
         if (isset($this->rows[$anchor]) && $this->rows[$anchor]->flags & self::TRACK) {
             AckerException::refuse("anchor $anchor is tracked twice; draw a new anchor for each attempt");
         }
         $this->fold($anchor, Ids::xor($emitted), self::TRACK, $text)->source = $text;
-        return $this;
-    }
-
-    /**
-     * Begin a block of trees. $deltas has for each tree the XOR of the ids of its first messages, or 0
-     * for a tree without messages, which is complete. $block is its number, see IdMaker::block().
-     *
-     * @param array<int> $deltas
-     * @param int $block
-     */
-    public function trackBlock(string $label, array $deltas, mixed $block): self
-    {
-        $this->needsTask();
-        Ids::label($label);
-        $number = Ids::block($block);
-        $values = array_map(Ids::delta(...), array_values($deltas));
-        $count = count($values);
-        if ($count < 1 || $count > Ids::MAX_SLOTS) {
-            AckerException::refuse('a block has 1 to ' . Ids::MAX_SLOTS . " trees, not $count");
-        }
-        if (isset($this->blocks[$number])) {
-            AckerException::refuse("block $label is tracked twice; use another label for each attempt");
-        }
-        foreach ($this->rows as $anchor => $_) {
-            if (Ids::blockOf($anchor) === $number && ($anchor & 4095) >= $count) {
-                AckerException::refuse('this batch has a row of slot ' . ($anchor & 4095)
-                    . ", but block $label has only $count trees");
-            }
-        }
-        $this->room(0, strlen($label), 1);
-        $this->texts += strlen($label);
-        $this->blocks[$number] = [$label, $values];
         return $this;
     }
 
@@ -555,8 +492,9 @@ final class Batch
      */
     public function add(mixed $anchor, mixed $delta, int $flags = 0, string $why = ''): self
     {
-        self::check($anchor, $delta, $flags, $why);
-        $text = $flags & self::FAIL ? $why : '';
+        Ids::anchor($anchor);
+        Ids::delta($delta);
+        $text = $flags & self::FAIL ? Ids::text('why', $why, 0) : '';
         if (isset($this->rows[$anchor]) && $this->rows[$anchor]->why !== '') {
             $text = ''; // the first non-empty why wins
         }
@@ -567,57 +505,30 @@ final class Batch
         return $this;
     }
 
-    /** Throw REFUSED for an invalid whole row. */
-    public static function check(mixed $anchor, mixed $delta, int $flags = 0, string $why = ''): void
-    {
-        Ids::anchor($anchor);
-        Ids::delta($delta);
-        if ($flags & ~(self::FAIL | self::TOUCH)) {
-            AckerException::refuse("flags of a whole row are FAIL, TOUCH, both or 0, not $flags");
-        }
-        Ids::text('why', $flags & self::FAIL ? $why : '', 0);
-    }
-
     /**
-     * Return the calls to send: the loose rows of each shard, then its blocks.
+     * Return the calls to send: the loose rows of each shard, then those of trees in blocks.
      *
      * @return list<Part>
      */
     public function parts(int $shards): array
     {
-        $loose = [];
-        $blocks = array_map(fn () => [], $this->blocks);
+        $loose = $blocks = $parts = [];
         foreach ($this->rows as $anchor => $row) {
             $block = Ids::blockOf($anchor);
             if ($block === null) {
                 $loose[$anchor % $shards][] = $row;
             } else {
-                $blocks[$block][] = $row;
+                $blocks[$block % $shards][$block][] = $row;
             }
         }
-        $parts = [];
         foreach ($loose as $shard => $rows) {
             $parts[] = $this->packLoose($shard, $rows);
         }
-        $calls = [];
-        foreach ($blocks as $number => $rows) {
-            $argv = $this->packBlock($number, $rows);
-            $bytes = array_sum(array_map(strlen(...), $argv));
-            $its = &$calls[$number % $shards];
-            $last = $its === null ? null : array_key_last($its);
-            // Pack them into as few calls as possible. The limits of a batch imply the other limits of a call.
-            if ($last === null || count($its[$last][1]) === self::MAX_BLOCKS || $its[$last][2] + $bytes > self::MAX_CALL) {
-                $its[] = [[], [], 0];
-                $last = array_key_last($its);
-            }
-            array_push($its[$last][0], ...$argv);
-            $its[$last][1][] = $number;
-            $its[$last][2] += $bytes;
-            unset($its);
-        }
-        foreach ($calls as $shard => $its) {
-            foreach ($its as [$argv, $numbers]) {
-                $parts[] = new Part('apply_blocks', $shard, $argv, $numbers);
+        foreach ($blocks as $shard => $its) {
+            // The limits of a batch imply the other limits of a call.
+            foreach (array_chunk($its, self::MAX_BLOCKS, true) as $some) {
+                $argv = array_map(self::packBlock(...), array_keys($some), $some);
+                $parts[] = new Part('apply_blocks', $shard, array_merge(...$argv));
             }
         }
         return $parts;
@@ -630,7 +541,7 @@ final class Batch
         }
     }
 
-    private function room(int $rows, int $texts, int $blocks): void
+    private function room(int $rows, int $texts): void
     {
         if ($this->sent) {
             AckerException::refuse('this batch was already sent; add new rows to a new batch');
@@ -639,22 +550,12 @@ final class Batch
             AckerException::refuse('a batch has at most ' . self::MAX_ROWS . ' rows and ' . self::MAX_TEXTS
                 . ' bytes of texts; apply this one and begin another');
         }
-        if (count($this->blocks) + $blocks > self::MAX_BLOCKS) {
-            AckerException::refuse('a batch tracks at most ' . self::MAX_BLOCKS . ' blocks; apply this one and begin another');
-        }
     }
 
     private function fold(int $anchor, int $delta, int $flags, string $text): Row
     {
         $row = $this->rows[$anchor] ?? null;
-        $block = Ids::blockOf($anchor);
-        if (!$row && $block !== null && isset($this->blocks[$block])) {
-            $count = count($this->blocks[$block][1]);
-            if (($anchor & 4095) >= $count) {
-                AckerException::refuse("block $block has $count trees, but no slot " . ($anchor & 4095));
-            }
-        }
-        $this->room($row ? 0 : 1, strlen($text), 0);
+        $this->room($row ? 0 : 1, strlen($text));
         $row ??= $this->rows[$anchor] = new Row($anchor);
         $this->texts += strlen($text);
         // Flags first: an interruption here must not leave the delta of a failed message without FAIL.
@@ -667,10 +568,10 @@ final class Batch
     private function packLoose(int $shard, array $rows): Part
     {
         $flags = '';
-        $sources = $whys = $names = $deltas = [];
+        $sources = $whys = $anchors = $deltas = [];
         foreach ($rows as $row) {
             $flags .= chr($row->flags);
-            $names[] = $row->anchor;
+            $anchors[] = $row->anchor;
             $deltas[] = $row->delta;
             if ($row->flags & self::TRACK) {
                 $sources[] = $row->source;
@@ -679,39 +580,33 @@ final class Batch
                 $whys[] = $row->why;
             }
         }
-        $columns = [$flags, pack('J*', ...$names), pack('J*', ...$deltas), $sources ? $this->task : ''];
-        return new Part('apply', $shard, [...$columns, ...$sources, ...$whys], $names);
+        $columns = [$flags, pack('J*', ...$anchors), pack('J*', ...$deltas), $sources ? $this->task : ''];
+        return new Part('apply', $shard, [...$columns, ...$sources, ...$whys], $anchors);
     }
 
     /**
-     * Return the seven arguments of a block.
+     * Return the seven arguments of a block that another client has tracked.
      *
      * @param list<Row> $rows
      * @return list<string>
      */
-    private function packBlock(int $number, array $rows): array
+    private static function packBlock(int $number, array $rows): array
     {
         usort($rows, fn (Row $a, Row $b) => $a->anchor <=> $b->anchor);
-        [$label, $column] = $this->blocks[$number] ?? [null, []];
-        $flags = $label === null ? 0 : self::TRACK;
-        $header = $label === null ? '' : pack('nC', count($column), strlen($this->task)) . $this->task . $label;
-        $slots = $failed = '';
+        $flags = 0;
+        $slots = $deltas = $failed = '';
         foreach ($rows as $row) {
             $slot = $row->anchor & 4095;
             $flags |= $row->flags & self::TOUCH;
-            if ($row->delta && $label !== null) {
-                $column[$slot] ^= $row->delta;
-            } elseif ($row->delta) {
+            if ($row->delta) {
                 $slots .= pack('n', $slot);
-                $column[] = $row->delta;
+                $deltas .= pack('J', $row->delta);
             }
             if ($row->flags & self::FAIL) {
                 $failed .= pack('nC', $slot, strlen($row->why)) . $row->why;
             }
         }
-        $present = ''; // each slot holds a tree
-        $deltas = $column ? pack('J*', ...$column) : '';
-        return [chr($flags), pack('J', $number), $header, $present, $slots, $deltas, $failed];
+        return [chr($flags), pack('J', $number), '', '', $slots, $deltas, $failed];
     }
 }
 

@@ -209,29 +209,6 @@ final class Client
         return new Tree($anchor, array_map(fn (int $id) => "$anchor:$id", $ids), $applied->rejected !== []);
     }
 
-    /**
-     * Begin a block of trees, and wait until that is applied; see Batch::trackBlock(). Returns its number, which
-     * is derived from task and label. Throws REJECTED if the block was nacked: emit none of its messages.
-     *
-     * @param array<int> $deltas
-     */
-    public function trackBlock(string $task, string $label, array $deltas): int
-    {
-        $batch = new Batch($task);
-        Ids::label($label);
-        $this->checkProcess();
-        $deadline = self::now() + $this->retryFor;
-        $number = $this->known($deadline)->ids->block($task, $label);
-        $applied = $this->deliver($batch->trackBlock($label, $deltas, $number), $deadline);
-        // The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
-        $missing = $applied->repeated && array_filter($deltas) && $this->show(Ids::blockAnchor($number, 0)) === null;
-        if (!$missing && !$applied->rejectedBlocks) {
-            return $number;
-        }
-        throw new AckerException('REJECTED', "block $label of $task was nacked: too much is pending, or an earlier "
-            . 'block of this number is expiring; the source gets the nack, do not emit its messages');
-    }
-
     // Bolts
 
     /** Begin to process messages, given by their ids: one, or several together for a join. */
@@ -241,18 +218,15 @@ final class Client
     }
 
     /**
-     * Add whole rows, [anchor, delta, flags, why]: all of them, or none if one is invalid. They are sent
-     * when a batch is full, when they have lingered, and by flush(). The call that sends a batch throws its
-     * error.
+     * Add the whole rows of a Message, [anchor, delta, flags, why]. They are sent when a batch is full, when they have
+     * lingered, and by flush(). The call that sends a batch throws its error.
      *
+     * @internal
      * @param array{0: int, 1: int, 2?: int, 3?: string} ...$rows
      */
     public function add(array ...$rows): void
     {
         $this->checkProcess();
-        foreach ($rows as $row) {
-            Batch::check(...$row);
-        }
         foreach ($rows as $row) {
             $last = end($this->queue);
             if (!$last || $last->sent || $last->isFull()) {
@@ -345,27 +319,6 @@ final class Client
             }
         }
         return $taken;
-    }
-
-    /**
-     * Return the state of a pending tree; null if the tree is not pending. The why is that of a tree that failed
-     * before it was tracked.
-     *
-     * @return ?array{checksum: int, failed: bool, age: int, task: string, sourceId: string, why: string}
-     */
-    public function show(int $anchor): ?array
-    {
-        Ids::anchor($anchor);
-        $this->checkProcess();
-        $reply = $this->run('show', Ids::shardOf($anchor, $this->config()->shards), [pack('J', $anchor)]);
-        if (count($reply) === 1) {
-            return null;
-        }
-        [, $age, $record] = $reply;
-        self::checkRecord($anchor, $record);
-        return $anchor <= Ids::ANCHOR_MAX
-            ? self::tree($record, $age)
-            : self::treeInBlock($anchor, ...array_slice($reply, 1));
     }
 
     /** Send the waiting rows at the end of the request; an error is only a warning. */
@@ -573,8 +526,7 @@ final class Client
         $applied = new Applied();
         if ($reply[0] !== 0) {
             [, $applied->tracked, $applied->acked, $applied->failed] = $reply;
-            $names = array_map(fn (int $row) => $part->names[$row], array_values(unpack('n*', $reply[7])));
-            $part->script === 'apply' ? $applied->rejected = $names : $applied->rejectedBlocks = $names;
+            $applied->rejected = array_map(fn (int $row) => $part->anchors[$row], array_values(unpack('n*', $reply[7])));
             return $applied;
         }
         $applied->repeated = true;
@@ -739,82 +691,9 @@ final class Client
             : "Redis refused the call: $words", null, (bool) $passes, $full);
     }
 
-    /**
-     * Parse a record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, and
-     * the escaped source id or why.
-     */
-    private static function tree(string $record, int $age): array
-    {
-        [$task, $text] = self::textsAt($record, 19);
-        $text = preg_replace('/\\\\(["\\\\])/', '$1', $text);
-        return [
-            'checksum' => unpack('J', $record)[1], 'failed' => (bool) (ord($record[8]) & 1), 'age' => $age,
-            'task' => $task, 'sourceId' => $task === '' ? '' : $text, 'why' => $task === '' ? $text : '',
-        ];
-    }
-
-    /**
-     * Parse a header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
-     * label. null if the slot holds no tree.
-     */
-    private static function treeInBlock(
-        int $anchor,
-        int $age,
-        string $header,
-        mixed $checksums,
-        string $failed,
-        string $present,
-    ): ?array {
-        ['flags' => $flags, 'slots' => $count] = unpack('Cflags/nslots', $header, 10);
-        $whole = $count > 0 && is_string($checksums) && strlen($checksums) === 8 * $count
-            && (bool) ($flags & 2) === ($present !== '');
-        $failed = $failed === '' ? [] : Ids::slotsOf($failed, $count);
-        $present = $present === '' ? range(0, $count - 1) : Ids::slotsOf($present, $count);
-        if (
-            !$whole || $failed === null || !$present
-            || ($flags & 4 && !$failed) || array_diff($failed, $present)
-        ) {
-            throw self::malformed("the block of anchor $anchor");
-        }
-        $slot = $anchor & 4095;
-        if (!in_array($slot, $present, true)) {
-            return null;
-        }
-        [$task, $label] = self::textsAt($header, 21);
-        return [
-            'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array($slot, $failed, true),
-            'age' => $age, 'task' => $task, 'sourceId' => $label, 'why' => '', // its verdict has the why
-        ];
-    }
-
-    /**
-     * A record ends with the length of its task, the task, and a text; a tree in a block has a task, and a task a text.
-     */
-    private static function checkRecord(int $anchor, string $record): void
-    {
-        $inBlock = $anchor > Ids::ANCHOR_MAX;
-        $head = $inBlock ? 22 : 20;
-        $task = strlen($record) < $head ? 255 : ord($record[$head - 1]);
-        $text = strlen($record) - $head - $task;
-        if ($text < 0 || ($task > 0 ? $text === 0 : $inBlock)) {
-            throw self::malformed("the record of anchor $anchor");
-        }
-    }
-
     private static function malformed(string $words): AckerException
     {
         return new AckerException('SCHEMA', "$words: another version wrote it, or it was tampered with");
-    }
-
-    /**
-     * Return the two texts at the end of a stored record or header: length of the task (1), task, text.
-     *
-     * @return array{string, string}
-     */
-    private static function textsAt(string $bytes, int $at): array
-    {
-        $length = ord($bytes[$at]);
-        return [substr($bytes, $at + 1, $length), substr($bytes, $at + 1 + $length)];
     }
 
     /**

@@ -106,16 +106,6 @@ final class IdMaker
         }
     }
 
-    /**
-     * Return the number of a block, which depends only on the salt, the task and the label: a source that runs
-     * again tracks the same block.
-     */
-    public function block(string $task, string $label): int
-    {
-        // >> keeps the sign.
-        return $this->hash('block', Ids::name('task', $task), Ids::label($label)) >> 14 & Ids::BLOCK_MAX;
-    }
-
     /** @return array<string, mixed> */
     public function __debugInfo(): array
     {

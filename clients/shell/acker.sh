@@ -33,7 +33,7 @@ _acker_home=${BASH_SOURCE[0]%/*}
 _acker_home=$(cd -- "$_acker_home" && pwd) || return 1
 
 # From lua/spec.json, by python -m proof.spec
-_acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64 _acker_MAX_CALL=1048576
+_acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64
 _acker_SLOTS=4095 _acker_MAX_TEXT=255 _acker_MAX_TAKE=64 _acker_EDGE_BIT=55
 _acker_MAX_SHARDS=1024 _acker_MIN_BUCKETS=2 _acker_MAX_BUCKETS=16 _acker_MAX_EDGES=8
 
@@ -224,7 +224,7 @@ _acker_begin() { # start with a separate lane and connection in this process
   _acker_cli=''
   # The waiting rows belong to the parent, which sends them.
   _acker_forked=''
-  ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)) || _acker_forked=yes
+  ((${#_acker_order[@]} == 0)) || _acker_forked=yes
   # So does the message: a message emitted here would be missing in the parent's row, so the tree could
   # be acked falsely.
   _acker_state=closed
@@ -496,11 +496,11 @@ _acker_pause() {
   sleep "$seconds"
 }
 
-# Batches: rows folded per anchor, and blocks.
+# Batches: rows folded per anchor.
 
 _acker_clear() {
-  _acker_task='' _acker_order=() _acker_blocks=() _acker_texts=0
-  declare -gA _acker_delta=() _acker_flags=() _acker_src=() _acker_why=() _acker_label=() _acker_column=()
+  _acker_task='' _acker_order=() _acker_texts=0
+  declare -gA _acker_delta=() _acker_flags=() _acker_src=() _acker_why=()
 }
 
 acker_batch() { # [TASK]: begin a batch; rows of the previous batch are dropped
@@ -513,16 +513,12 @@ acker_batch() { # [TASK]: begin a batch; rows of the previous batch are dropped
 
 acker_row() { # add a row; an invalid one is refused, and leaves the batch unchanged
   local IFS=$' \t\n'
-  local verb=${1:-} anchor delta=0 tuple block
+  local verb=${1:-} anchor delta=0
   _acker_here || return
   case $verb in
-    block) # NUMBER LABEL DELTA..: for each tree the XOR of the ids of its first messages; 0: none, it is complete
-      _acker_number block "${2:-}" && _acker_track_block "$block" "${@:3}"
-      return
-      ;;
     track | ack | fail | touch) _acker_anchor anchor "${2:-}" || return ;;
     *)
-      _acker_error REFUSED "a row is track, ack, fail, touch or block, not $verb"
+      _acker_error REFUSED "a row is track, ack, fail or touch, not $verb"
       return
       ;;
   esac
@@ -530,7 +526,7 @@ acker_row() { # add a row; an invalid one is refused, and leaves the batch uncha
     track) # ANCHOR SOURCE_ID [ID of each first message]..
       _acker_needs_task || return
       if ((anchor & _acker_IN_BLOCK)); then
-        _acker_error REFUSED "anchor $anchor is in a block; track the whole block by acker_row block"
+        _acker_error REFUSED "anchor $anchor is in a block; this client tracks no blocks"
         return
       elif ((${_acker_flags[$anchor]:-0} & 1)); then
         _acker_error REFUSED "anchor $anchor is tracked twice; draw a new anchor for each attempt"
@@ -574,76 +570,29 @@ _acker_failed() { # ANCHOR DELTA WHY: the first non-empty why wins
 }
 
 _acker_fold() { # ANCHOR DELTA FLAGS TEXT
-  local LC_ALL=C block column
+  local LC_ALL=C
   if [[ -z ${_acker_flags[$1]:-} ]]; then
-    if (($1 & _acker_IN_BLOCK)); then
-      block=$((($1 >> 12) & ((1 << 50) - 1)))
-      column=(${_acker_column[$block]:-})
-      _acker_has_slot "$1" "${#column[@]}" || return
-    fi
-    _acker_room 1 ${#4} 0 || return
+    _acker_room 1 ${#4} || return
     _acker_order+=("$1")
   else
-    _acker_room 0 ${#4} 0 || return
+    _acker_room 0 ${#4} || return
   fi
   _acker_texts=$((_acker_texts + ${#4}))
   _acker_delta[$1]=$((${_acker_delta[$1]:-0} ^ $2))
   _acker_flags[$1]=$((${_acker_flags[$1]:-0} | $3))
 }
 
-_acker_track_block() { # NUMBER LABEL DELTA..; NUMBER '' means: derive it
-  local LC_ALL=C block=$1 delta deltas='' anchor of_spark='@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$'
-  _acker_needs_task && _acker_text label "${2:-}" 1 || return
-  if [[ $2 =~ $of_spark ]]; then
-    _acker_error REFUSED "label $2 ends in @ and a number, as only labels of Spark do; use another"
-    return
-  elif (($# < 3 || $# - 2 > _acker_SLOTS)); then
-    _acker_error REFUSED "a block has 1 to $_acker_SLOTS trees, not $(($# - 2))"
-    return
-  fi
-  for delta in "${@:3}"; do
-    _acker_number delta "$delta" || return
-    deltas+=" $delta"
-  done
-  if [[ -z $block ]]; then
-    _acker_configured || return
-    _acker_untraced _acker_derive block block "$_acker_task" "$2" || { _acker_no_hash; return; }
-    block=$(((16#$block >> 14) & ((1 << 50) - 1)))
-  fi
-  if ((block >= 1 << 50)); then
-    _acker_error REFUSED "a block is a number from 0 to 2^50-1, not $block"
-    return
-  elif [[ -n ${_acker_column[$block]:-} ]]; then
-    _acker_error REFUSED "block $block is tracked twice; use another number for each attempt"
-    return
-  fi
-  for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
-    ((anchor & _acker_IN_BLOCK && ((anchor >> 12) & ((1 << 50) - 1)) == block)) || continue
-    _acker_has_slot "$anchor" $(($# - 2)) || return
-  done
-  _acker_room 0 ${#2} 1 || return
-  _acker_texts=$((_acker_texts + ${#2}))
-  _acker_blocks+=("$block")
-  _acker_label[$block]=$2 _acker_column[$block]=$deltas
-}
-
 _acker_needs_task() {
   [[ -n $_acker_task ]] || _acker_error REFUSED 'a TRACK row needs a source: use acker_batch TASK'
 }
 
-_acker_has_slot() { # ANCHOR SLOTS; SLOTS is 0 if the batch does not track that block
-  (($2 == 0 || ($1 & 4095) < $2)) ||
-    _acker_error REFUSED "the block of anchor $1 has $2 trees, but no slot $(($1 & 4095))"
+_acker_room() { # ROWS TEXTS
+  ((${#_acker_order[@]} + $1 <= _acker_MAX_ROWS && _acker_texts + $2 <= _acker_MAX_TEXTS)) ||
+    _acker_error REFUSED "a batch has at most $_acker_MAX_ROWS rows and $_acker_MAX_TEXTS bytes of texts; \
+apply this one and begin another"
 }
 
-_acker_room() { # ROWS TEXTS BLOCKS
-  ((${#_acker_order[@]} + $1 <= _acker_MAX_ROWS && _acker_texts + $2 <= _acker_MAX_TEXTS &&
-    ${#_acker_blocks[@]} + $3 <= _acker_MAX_BLOCKS)) ||
-    _acker_error REFUSED "a batch has at most $_acker_MAX_ROWS rows, $_acker_MAX_BLOCKS blocks and \
-$_acker_MAX_TEXTS bytes of texts; apply this one and begin another"
-}
-
-# Packing a batch into calls: _acker_script, _acker_shard, _acker_argv and _acker_names have one element each.
+# Packing a batch into calls: _acker_script, _acker_shard, _acker_argv and _acker_anchors have one element each.
 
 _acker_bytes() { # NAME DELTA: append 8 bytes to a variable
   local _h
@@ -660,10 +609,9 @@ _acker_short() { # NAME NUMBER: append 2 bytes to a variable
 
 _acker_pack() {
   local LC_ALL=C anchor shard block mask=$((_acker_shards - 1))
-  local -A loose=() slots=() packed=()
-  local loose_order=() block_order=(${_acker_blocks[@]+"${_acker_blocks[@]}"}) shard_order=()
-  _acker_script=() _acker_shard=() _acker_argv=() _acker_names=()
-  for block in ${block_order[@]+"${block_order[@]}"}; do slots[$block]=' '; done
+  local -A loose=() slots=() packed=() count=()
+  local loose_order=() block_order=() shard_order=()
+  _acker_script=() _acker_shard=() _acker_argv=() _acker_anchors=()
   for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
     if ((anchor & _acker_IN_BLOCK)); then
       block=$(((anchor >> 12) & ((1 << 50) - 1)))
@@ -679,11 +627,21 @@ _acker_pack() {
   for block in ${block_order[@]+"${block_order[@]}"}; do
     shard=$((block & mask))
     [[ -n ${packed[$shard]:-} ]] || shard_order+=("$shard")
-    packed[$shard]+=" $block"
+    # The limits of a batch imply the other limits of a call.
+    if ((${count[$shard]:-0} == _acker_MAX_BLOCKS)); then
+      _acker_pack_call apply_blocks "$shard" "${packed[$shard]}"
+      packed[$shard]='' count[$shard]=0
+    fi
+    _acker_pack_block "$block" ${slots[$block]}
+    packed[$shard]+=$_acker_seven count[$shard]=$((${count[$shard]:-0} + 1))
   done
   for shard in ${shard_order[@]+"${shard_order[@]}"}; do
-    _acker_pack_blocks "$shard" ${packed[$shard]}
+    _acker_pack_call apply_blocks "$shard" "${packed[$shard]}"
   done
+}
+
+_acker_pack_call() { # SCRIPT SHARD ARGUMENTS [ANCHOR..]
+  _acker_script+=("$1") _acker_shard+=("$2") _acker_argv+=("$3") _acker_anchors+=("${*:4}")
 }
 
 _acker_pack_loose() { # SHARD ANCHOR..
@@ -703,62 +661,29 @@ _acker_pack_loose() { # SHARD ANCHOR..
       whys+=" $text"
     fi
   done
-  _acker_script+=(apply) _acker_shard+=("$shard") _acker_names+=("$*")
-  _acker_argv+=(" \"$flags\" \"$anchors\" \"$deltas\" \"$task\"$sources$whys")
+  _acker_pack_call apply "$shard" " \"$flags\" \"$anchors\" \"$deltas\" \"$task\"$sources$whys" "$@"
 }
 
-_acker_pack_blocks() { # SHARD BLOCK..
-  local shard=$1 block argv='' names='' bytes=0 count=0
-  shift
-  for block; do
-    _acker_pack_block "$block"
-    if ((count == _acker_MAX_BLOCKS || (count > 0 && bytes + _acker_size > _acker_MAX_CALL))); then
-      _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
-      argv='' names='' bytes=0 count=0
+_acker_pack_block() { # BLOCK ANCHOR..: its seven arguments into _acker_seven; another client has tracked it
+  local flags=0 at='' deltas='' failed='' number='' text slot anchor rest rows=()
+  _acker_bytes number "$1"
+  for anchor in "${@:2}"; do rows[anchor & 4095]=$anchor; done # by slot, ascending
+  for slot in "${!rows[@]}"; do
+    anchor=${rows[slot]}
+    flags=$((flags | _acker_flags[$anchor] & 4))
+    if ((_acker_delta[$anchor])); then
+      _acker_short at "$slot"
+      _acker_bytes deltas "${_acker_delta[$anchor]}"
     fi
-    argv+=$_acker_seven names+=" $block" bytes=$((bytes + _acker_size)) count=$((count + 1))
-  done
-  _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
-}
-
-_acker_pack_block() { # BLOCK: its seven arguments into _acker_seven, and their size into _acker_size
-  local block=$1 flags=0 header='' at='' deltas='' failed='' number='' text slot anchor rest
-  local column=(${_acker_column[$1]:-}) rows=() row
-  _acker_bytes number "$block"
-  _acker_size=9
-  for anchor in ${slots[$block]}; do rows[anchor & 4095]=$anchor; done # by slot, ascending
-  for slot in ${rows[@]+"${!rows[@]}"}; do
-    row=${rows[slot]}
-    flags=$((flags | _acker_flags[$row] & 4))
-    if ((_acker_delta[$row])); then
-      if ((${#column[@]})); then
-        column[slot]=$((column[slot] ^ _acker_delta[$row]))
-      else
-        _acker_short at "$slot"
-        _acker_bytes deltas "${_acker_delta[$row]}"
-        _acker_size=$((_acker_size + 10))
-      fi
-    fi
-    if ((_acker_flags[$row] & 2)); then
+    if ((_acker_flags[$anchor] & 2)); then
       _acker_short failed "$slot"
-      text=${_acker_why[$row]:-}
+      text=${_acker_why[$anchor]:-}
       printf -v rest '\\x%02x' ${#text}
-      _acker_size=$((_acker_size + 3 + ${#text}))
       _acker_quote text "$text"
       failed+=$rest${text:1:${#text}-2}
     fi
   done
-  if ((${#column[@]})); then
-    flags=$((flags | 1))
-    _acker_short header ${#column[@]}
-    printf -v rest '\\x%02x%s' ${#_acker_task} "$_acker_task"
-    _acker_quote text "${_acker_label[$block]}"
-    header+=$rest${text:1:${#text}-2}
-    for row in "${column[@]}"; do _acker_bytes deltas "$row"; done
-    _acker_size=$((_acker_size + 3 + ${#_acker_task} + ${#_acker_label[$block]} + 8 * ${#column[@]}))
-  fi
-  # The empty one: each slot holds a tree.
-  _acker_seven=" \"\\x0$flags\" \"$number\" \"$header\" \"\" \"$at\" \"$deltas\" \"$failed\""
+  _acker_seven=" \"\\x0$flags\" \"$number\" \"\" \"\" \"$at\" \"$deltas\" \"$failed\""
 }
 
 # Applying
@@ -775,7 +700,7 @@ acker_apply() { # apply the batch, which is then empty, also after an error: it 
 _acker_apply_batch() {
   local i turn before
   _acker_counts
-  if ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)); then
+  if ((${#_acker_order[@]} == 0)); then
     [[ -z ${_acker_forked:-} ]] && return
     _acker_forked=''
     _acker_error CLOSED 'this batch was begun before the fork: only the process that began it may apply it'
@@ -873,20 +798,14 @@ _acker_send_part() { # I LANE SEQ DIGEST: send call I once; add its reply to the
   ACKER_TRACKED=$((ACKER_TRACKED + BASH_REMATCH[1])) ACKER_ACKED=$((ACKER_ACKED + BASH_REMATCH[2]))
   ACKER_FAILED=$((ACKER_FAILED + BASH_REMATCH[3]))
   [[ -n $numbers ]] || return 0
-  all=(${_acker_names[$1]})
+  all=(${_acker_anchors[$1]})
   _acker_places "$numbers"
-  for name in "${_acker_found[@]}"; do
-    if [[ ${_acker_script[$1]} == apply ]]; then
-      ACKER_REJECTED+=("${all[name]}")
-    else
-      ACKER_REJECTED_BLOCKS+=("${all[name]}")
-    fi
-  done
+  for name in "${_acker_found[@]}"; do ACKER_REJECTED+=("${all[name]}"); done
 }
 
 _acker_counts() {
   ACKER_TRACKED=0 ACKER_ACKED=0 ACKER_FAILED=0 ACKER_REPEATED=0
-  ACKER_REJECTED=() ACKER_REJECTED_BLOCKS=() ACKER_ERROR='' ACKER_WORDS=''
+  ACKER_REJECTED=() ACKER_ERROR='' ACKER_WORDS=''
 }
 
 _acker_octets() { # TEXT: the values of its bytes, which redis-cli has escaped, into `bytes`
@@ -905,15 +824,6 @@ _acker_octets() { # TEXT: the values of its bytes, which redis-cli has escaped, 
     esac
     bytes+=("$byte")
   done
-}
-
-_acker_size() { # TEXT: the number of its bytes, which redis-cli has escaped, into `size`
-  # A block has up to 32 KB of checksums, and _acker_octets would take seconds for them.
-  local LC_ALL=C text=$1
-  text=${text//\\\\/_}
-  text=${text//\\x??/_}
-  text=${text//\\?/_}
-  size=${#text}
 }
 
 _acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker_found
@@ -948,38 +858,11 @@ acker_track() { # TASK SOURCE_ID [COUNT] [--edge NAME]: begin a tree; the ids of
     ((ACKER_ANCHOR && (sum || !${#ids[@]}))) && break
   done
   acker_batch "$1" && acker_row track "$ACKER_ANCHOR" "${2:-}" ${ids[@]+"${ids[@]}"} && acker_apply || return
-  if ((ACKER_REPEATED && ${#ids[@]})); then
-    # The lost reply said whether the tree was rejected. No bolt has a message of it yet, so ask acker_show.
-    acker_show "$ACKER_ANCHOR" || return
-    [[ $ACKER_PENDING == yes ]] || ACKER_REJECTED=("$ACKER_ANCHOR")
-  fi
   if ((${#ACKER_REJECTED[@]})); then
     _acker_error OVERFLOW "tree $2 was nacked, because too much is pending: send none of its messages"
     return
   fi
   for id in ${ids[@]+"${ids[@]}"}; do ACKER_MESSAGES+=("$ACKER_ANCHOR:$id"); done
-}
-
-acker_track_block() { # TASK LABEL DELTA..: begin a block of trees, one for each DELTA; its number into ACKER_BLOCK
-  # DELTA is the XOR of the ids of a tree's first messages, see acker_row. The number is derived from the salt of the
-  # namespace, TASK and LABEL, so use another LABEL for each attempt. Slot k has the anchor 1 << 62 | NUMBER << 12 | k.
-  local IFS=$' \t\n'
-  local block
-  ACKER_BLOCK=''
-  _acker_here && acker_flush && acker_batch "${1:-}" && _acker_track_block '' "${@:2}" || return
-  block=${_acker_blocks[0]}
-  acker_apply || return
-  if ((ACKER_REPEATED)) && [[ ${*:3} == *[1-9]* ]]; then
-    # The lost reply said whether the block was rejected. No bolt has a message of it yet.
-    acker_show $((_acker_IN_BLOCK | block << 12)) || return
-    [[ $ACKER_PENDING == yes && $_acker_age -lt $_acker_buckets ]] || ACKER_REJECTED_BLOCKS=("$block")
-  fi
-  if ((${#ACKER_REJECTED_BLOCKS[@]})); then
-    _acker_error OVERFLOW "block $2 was nacked: too much is pending, or an earlier block of this number is expiring; \
-send none of its messages, and track it later under another label"
-    return
-  fi
-  ACKER_BLOCK=$block
 }
 
 _acker_split() { # OPTIONS ARGUMENT..: the options --edge NAME and --key TEXT into `edge` and `key`, others into `rest`
@@ -998,72 +881,6 @@ _acker_split() { # OPTIONS ARGUMENT..: the options --edge NAME and --key TEXT in
       *) rest+=("$1") && shift ;;
     esac
   done
-}
-
-acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
-  local IFS=$' \t\n'
-  local anchor argument='' turn
-  _acker_here && _acker_anchor anchor "${1:-}" || return
-  _acker_bytes argument "$anchor"
-  for turn in first second; do
-    _acker_configured || return
-    local shard=$anchor
-    ((anchor & _acker_IN_BLOCK)) && shard=$((anchor >> 12))
-    if _acker_patiently _acker_call show $((shard & (_acker_shards - 1))) " \"$argument\""; then
-      ACKER_PENDING=no
-      [[ $_acker_reply == *,* ]] || return 0
-      _acker_age=${_acker_reply#*,}
-      _acker_age=${_acker_age%%,*}
-      if ((anchor & _acker_IN_BLOCK)); then
-        _acker_holds $((anchor & 4095)) || break
-      else
-        _acker_strings "$_acker_reply"
-        _acker_octets "${_acker_found[0]:-}"
-        _acker_untampered 20 || break
-        ACKER_PENDING=yes
-      fi
-      return 0
-    fi
-    [[ $turn == first && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]] || break
-    _acker_shards=''
-  done
-  _acker_fail_now
-}
-
-_acker_holds() { # SLOT: set ACKER_PENDING to yes if the block in _acker_reply has a tree in this slot
-  local bytes size failed flags slots i last some=0
-  _acker_strings "$_acker_reply" # header, checksums, failed, present
-  ((${#_acker_found[@]} == 4)) || _acker_found=('' '' '' '')
-  _acker_octets "${_acker_found[0]}"
-  _acker_untampered 22 || return
-  flags=${bytes[10]} slots=$((256 * bytes[11] + bytes[12]))
-  _acker_said='the block has lost its checksums, or the bitmap of its trees or of those that have failed'
-  _acker_size "${_acker_found[1]}"
-  ((slots && size == 8 * slots)) || return
-  last=$(((slots + 7) / 8 - 1))
-  _acker_octets "${_acker_found[2]}" # empty if no tree has failed
-  failed=("${bytes[@]}")
-  _acker_octets "${_acker_found[3]}" # empty if each slot holds a tree
-  ((${#bytes[@]} == (flags & 2 ? last + 1 : 0))) || return
-  ((${#failed[@]} == last + 1 || (${#failed[@]} == 0 && !(flags & 4)))) || return
-  if ! ((flags & 2)); then
-    for ((i = 0; i <= last; i++)); do bytes[i]=255; done
-    bytes[last]=$((255 << (8 * last + 8 - slots) & 255))
-  fi
-  ((!(bytes[last] & ((1 << (8 * last + 8 - slots)) - 1)))) || return
-  for ((i = 0; i <= last; i++)); do
-    ((some |= (bytes[i] > 0) | (${failed[i]:-0} > 0) << 2, !(${failed[i]:-0} & ~bytes[i]))) || return
-  done
-  ((some & 1 && !(flags & 4 & ~some))) || return
-  ((slots <= $1 || !(bytes[$1 / 8] >> (7 - $1 % 8) & 1))) || ACKER_PENDING=yes
-}
-
-_acker_untampered() { # HEAD: check the record in `bytes`; its byte before HEAD is the length of the task
-  # A text comes after the task; a header of a block, HEAD 22, has a task.
-  _acker_fault=SCHEMA _acker_said='the record of the tree has been tampered with'
-  local at=$(($1 - 1)) text
-  text=$((${#bytes[@]} - $1 - ${bytes[at]:-255}))
-  ((text >= 0 && (bytes[at] ? text > 0 : $1 == 20)))
 }
 
 acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
@@ -1414,7 +1231,7 @@ acker_touch() { # reset the timeout of the trees of the inputs
 acker_flush() { # send the waiting rows; rows wait only if ACKER_BATCH is above 1
   local IFS=$' \t\n'
   _acker_here || return
-  if [[ -n ${_acker_forked:-} ]] || ((${#_acker_order[@]} + ${#_acker_blocks[@]})); then acker_apply; fi
+  if [[ -n ${_acker_forked:-} ]] || ((${#_acker_order[@]})); then acker_apply; fi
 }
 
 _acker_open_work() {

@@ -4,7 +4,6 @@ It is not part of the client: it translates between JSON and words of a shell.
 """
 
 import json
-import secrets
 import shlex
 import subprocess
 import sys
@@ -29,7 +28,7 @@ _answer() {
 _vector() { # PRODUCER SEQ DIGEST: each call once, under the given fence
   local i
   _acker_here && _acker_counts || return
-  if ((${#_acker_order[@]} + ${#_acker_blocks[@]})); then
+  if ((${#_acker_order[@]})); then
     [[ -n $_acker_shards ]] || _acker_config || { _acker_fail_now; return; }
     _acker_pack
     for ((i = 0; i < ${#_acker_argv[@]}; i++)); do
@@ -97,8 +96,6 @@ def _words(*given: Any) -> str:
 
 def _add(row: dict[str, Any]) -> str:
     ((verb, fields),) = row.items()
-    if verb == "track_block":
-        return _words("acker_row", "block", fields["block"], fields["label"], *fields["deltas"])
     given = [fields["anchor"]]
     given += [fields[name] for name in ("source_id", "why", "tuple") if name in fields]
     return _words("acker_row", verb, *given, *fields.get("emitted", ()))
@@ -135,14 +132,14 @@ class Driver:
         vector = _words("_vector", producer, seq or "0", digest)
         said = self.shell.ask(
             f"{batch} && {vector}; _answer $ACKER_TRACKED $ACKER_ACKED $ACKER_FAILED "
-            '$ACKER_REPEATED "${ACKER_REJECTED[*]}" "${ACKER_REJECTED_BLOCKS[*]}"'
+            '$ACKER_REPEATED "${ACKER_REJECTED[*]}"'
         )
         if said[0] == "error":
             return _error_of(said)
         tracked, acked, failed, repeated = map(int, said[1:5])
         return {
             "tracked": tracked, "acked": acked, "failed": failed, "rejected": said[5].split(),
-            "rejected_blocks": said[6].split(), "repeated": bool(repeated),
+            "repeated": bool(repeated),
         }  # fmt: skip
 
     def _on_read(self, task: str) -> Any:
@@ -163,24 +160,12 @@ class Driver:
         found = self._on_read(task)
         return found if "error" in found else self._simple(_words("acker_take", task)) or found
 
-    def _on_show(self, anchor: str) -> Any:
-        said = self.shell.ask(f"{_words('acker_show', anchor)}; _answer $ACKER_PENDING")
-        if said[0] == "error":
-            return _error_of(said)
-        return {"tree": {"anchor": anchor} if said[1] == "yes" else None}
-
     def _on_track(self, task: str, source_id: str, emit: int, edge: str = "") -> Any:
         said = self.shell.ask(
             f"{_words('acker_track', task, source_id, emit, '--edge', edge)}; "
             '_answer ${ACKER_MESSAGES[@]+"${ACKER_MESSAGES[@]}"}'
         )
         return _error_of(said) if said[0] == "error" else {"emitted": said[1:]}
-
-    def _on_track_block(self, task: str, label: str, deltas: list[str]) -> Any:
-        said = self.shell.ask(
-            f"{_words('acker_track_block', task, label, *deltas)}; _answer $ACKER_BLOCK"
-        )
-        return _error_of(said) if said[0] == "error" else {"block": said[1]}
 
     def _on_work(
         self,
@@ -208,23 +193,12 @@ class Driver:
     def _on_flush(self) -> Any:
         return self._simple("acker_flush")
 
-    def _on_bench(self, rows: int, batch: int, lanes: int, trees: int, blocks: bool = False) -> Any:
+    def _on_bench(self, rows: int, batch: int, lanes: int, trees: int) -> Any:
         """Measure with one lane: a shell has one call in flight."""
         anchors: list[str] = []
-        tracking = time.monotonic()
-        for first in range(0, trees, batch):
-            ids = [str(secrets.randbits(62) + 1) for _ in range(min(batch, trees - first))]
-            if blocks:
-                block = int(self._on_track_block("bench", f"bench {ids[0]}", ids)["block"])
-                anchors += [str(1 << 62 | block << 12 | slot) for slot in range(len(ids))]
-                continue
-            drawn = [str(secrets.randbits(61) + 1) for _ in ids]
-            rows_ = [f"acker_row track {a} s {i}" for a, i in zip(drawn, ids, strict=True)]
-            said = self._simple(" && ".join(["acker_batch bench", *rows_, "acker_apply"]))
-            if said:
-                return said
-            anchors += drawn
-        tracking = time.monotonic() - tracking
+        for _ in range(trees):
+            (message,) = self._on_track("bench", "s", 1)["emitted"]
+            anchors.append(message.partition(":")[0])
         begun = time.monotonic()
         for first in range(0, rows, batch):
             steps = [
@@ -236,7 +210,7 @@ class Driver:
             )
             if said:
                 return said
-        return {"rows": rows, "tracking": tracking, "seconds": time.monotonic() - begun}
+        return {"rows": rows, "seconds": time.monotonic() - begun}
 
     def _simple(self, command: str) -> Any:
         said = self.shell.ask(f"{command}; _answer")

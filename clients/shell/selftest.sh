@@ -126,46 +126,15 @@ acker_process 7:40
   set +x
 } 2>"$trace"
 [[ -n $_acker_salt && $(<"$trace") == *_acker_derive* && $(<"$trace") != *"$_acker_salt"* ]] || fail 'the trace'
-
-# The number of a block depends on task and label, so the same block is tracked again.
-{
-  set -x
-  acker_track_block shop 'page №2' 40 0
-  set +x
-} 2>"$trace"
-[[ $(<"$trace") == *_acker_derive* && $(<"$trace") != *"$_acker_salt"* ]] || fail 'the trace of a block'
 rm "$trace"
-before=$ACKER_BLOCK
-acker_track_block shop 'page №2' 40 0
-[[ $ACKER_BLOCK == "$before" ]] || fail "another number, $ACKER_BLOCK, not $before"
-seen=()
-for slot in 0 1 2; do
-  acker_show $((1 << 62 | ACKER_BLOCK << 12 | slot))
-  seen+=("$ACKER_PENDING")
-done
-[[ ${seen[*]} == $'yes\nyes\nno' ]] || fail "pending slots ${seen[*]}"
-acker_batch
-acker_row ack $((1 << 62 | ACKER_BLOCK << 12)) 40
-acker_apply
-expect 'ack completed page №2 ' 'ack completed page №2 '
-for label in orders/3@1000 @0 p@7~2; do
-  refused REFUSED 2 acker_track_block shop "$label" 40
-done
-refused REFUSED 2 acker_track_block shop page
-refused REFUSED 2 acker_track_block shop page 9223372036854775808
-[[ -z $ACKER_BLOCK ]] || fail "an old number, $ACKER_BLOCK"
 
 # A text that is not a number never reaches arithmetic.
 evil='a[$(echo run >&2)]'
 refused REFUSED 2 acker_row ack 7 "$evil"
-refused REFUSED 2 acker_row block "$evil" page 40
-refused REFUSED 2 acker_row block '' page 40
-refused REFUSED 2 acker_track_block shop page "$evil"
 refused REFUSED 2 acker_row ack "$evil" 7
 refused REFUSED 2 acker_track shop order "$evil"
 refused REFUSED 2 acker_read shop "$evil"
 refused REFUSED 2 acker_track shop order 1 --edges mill
-refused REFUSED 2 acker_show "$evil"
 refused REFUSED 2 acker_process "7:$evil"
 refused REFUSED 2 acker_process 7:40,
 acker_process 7:40

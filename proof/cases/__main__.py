@@ -10,17 +10,31 @@ import sys
 
 from proof.cases import lines
 from proof.cases.accept import accepted, stale
+from proof.cases.judge import Disagreement
 
 
 def main(words: list[str]) -> int:
-    """Run the command; return 1 if ``--check`` finds a line that is not current."""
+    """Run the command.
+
+    Return 1 if ``--check`` finds a line that is not current, or if the oracle does not allow a
+    result of the reference. Then nothing is written.
+    """
+    try:
+        return _main(words)
+    except Disagreement as refused:
+        print(refused, *refused.__notes__, sep="\n", file=sys.stderr)
+        return 1
+
+
+def _main(words: list[str]) -> int:
     if words == ["--accept"]:
-        print(*stale(), sep="\n")
-        for name, (_, wanted) in accepted().items():
+        files = accepted()
+        print(*stale(files), sep="\n")
+        for name, (_, wanted) in files.items():
             (lines.HERE / name).write_bytes(wanted.encode())
         return 0
     if words == ["--check"]:
-        wrong = stale()
+        wrong = stale(accepted())
         for name in wrong:
             print(f"{name} is not current; run python -m proof.cases --accept")
         return int(bool(wrong))

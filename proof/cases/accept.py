@@ -5,14 +5,20 @@ makes, and the code of each refusal that the reference does not model.
 """
 
 import json
+import re
+from typing import cast
 
 from acker_redis.protocol.config import AckerConfig
 from proof.cases import lines, packer
+from proof.cases.judge import Judge
 from proof.cases.lines import NAMESPACE, SALT, Json, full, line, parse, shard_of
-from proof.cases.shard import Shard
+from proof.cases.shard import Shard, outcome
+from proof.oracle import BlockKey
 
 PLAYED = {"apply_blocks", "configure"}
-"""Scripts whose calls by hand the reference answers, unless they are refused."""
+"""Scripts whose calls by hand the reference answers."""
+MODELLED = {"BACKLOG", "CONFLICT"}
+"""Their refusals that the reference knows. It does not read invalid arguments, nor damaged keys."""
 
 
 def accepted() -> dict[str, tuple[str, str]]:
@@ -28,10 +34,10 @@ def accepted() -> dict[str, tuple[str, str]]:
     return found
 
 
-def stale() -> list[str]:
+def stale(files: dict[str, tuple[str, str]]) -> list[str]:
     """Return the cases whose lines are not the accepted ones, and files with other lines."""
     found = []
-    for name, (text, wanted) in accepted().items():
+    for name, (text, wanted) in files.items():
         old = text.split("\n")
         new = [each for each in wanted.split("\n") if each not in old]
         found += [f"{name}: {json.loads(each)['name']}" for each in new]
@@ -59,13 +65,24 @@ class _Filling:
         fields = case["config"]
         self.config = AckerConfig(**fields | {"edges": tuple(fields["edges"])})
         self.shards: list[Shard] = []
+        self.judge = Judge(case, self.config)
 
     def play(self) -> Json:
         steps = [self.step(step) for step in self.case["steps"]]
-        return self.case | {"steps": steps, "state": [shard.state() for shard in self.shards]}
+        state = [shard.state() for shard in self.shards]
+        self.judge.end(state)
+        return self.case | {"steps": steps, "state": state}
 
     def step(self, step: Json) -> Json:
-        if "redis" in step or step.get("refused"):
+        if "redis" in step and (lost := self.lost(step["redis"])):
+            where, number, key = lost
+            self.shards[where].reference.lose(number, key)
+            self.judge.lose(where, number, key)
+            return step
+        self.judge.begin(step)
+        for shard in self.shards:
+            shard.reference.advance(step.get("clock", 0))
+        if "redis" in step or "clock" in step or step.get("refused"):
             return step
         if not step["do"]:
             calls, outcomes = self.by_hand(step["calls"])
@@ -87,13 +104,23 @@ class _Filling:
         step = step | {"calls": played, "outcomes": outcomes}
         return step | {"checksums": self.checksums(fields)} if verb == "apply" else step
 
+    def lost(self, words: list[str]) -> tuple[int, int, BlockKey] | None:
+        """Return shard, block and key that a command deletes for good; None for other commands."""
+        found = re.fullmatch(r"DEL \S+:(\d+)\}:(block|failed|present):(\w+)", " ".join(words))
+        written = [step["redis"][1] for step in self.case["steps"] if "redis" in step]
+        if not found or written.count(words[1]) > 1:
+            return None
+        return int(found[1]), int(found[3], 16), cast(BlockKey, found[2])
+
     def by_hand(self, calls: list[Json]) -> tuple[list[Json], list[Json]]:
         played, outcomes = [], []
         for call in calls:
-            refused = isinstance(call["reply"], dict) and "error" in call["reply"]
-            if call["script"] in PLAYED and not refused:
-                call, told = self.call(call)
+            refused = isinstance(call["reply"], dict) and call["reply"].get("error")
+            if call["script"] in PLAYED and (not refused or refused in MODELLED):
+                written, (call, told) = call, self.call(call)
                 outcomes += told
+                if refused and call != written:
+                    raise ValueError(f"{written}: the reference replies {call['reply']}")
             played.append(call)
         return played, outcomes
 
@@ -122,7 +149,9 @@ class _Filling:
             raise ValueError(f"no shard has the keys {call['keys']}; the reply needs an error")
         shard = self.shards[number]
         reply = shard.answer(call["script"], [bytes.fromhex(arg) for arg in call["argv"]])
-        return call | {"reply": reply}, shard.told()
+        call, told = call | {"reply": reply}, shard.told()
+        self.judge.check(call, told)
+        return call, [outcome(*each) for each in told]
 
     def checksums(self, do: Json) -> Json:
         found = {}

@@ -126,7 +126,7 @@ def _create(config: Json, shard: int) -> Json:
 
 
 def _full_step(step: Json) -> Json:
-    if "redis" in step:
+    if "redis" in step or "clock" in step:
         return step
     _check("step", step, {*_STEP})
     do = step.get("do")
@@ -141,7 +141,7 @@ def _full_step(step: Json) -> Json:
 
 
 def _short_step(step: Json) -> Json:
-    if "redis" in step:
+    if "redis" in step or "clock" in step:
         return step
     short = {name: value for name, value in step.items() if value}
     if "apply" in short.get("do", {}):

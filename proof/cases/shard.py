@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
@@ -21,16 +21,23 @@ from proof.reference.blocks import Block, BlockReference, BlockRow
 # From lua/spec.json, by python -m proof.spec
 TRACK, FAIL, TOUCH = 1, 2, 4
 
+START_MS = 1_700_000_000_000
 TIMES = "??" * 10
 """Placeholder of the first and the last time in the hex of a record or header."""
-_CODES: dict[type[Exception], str] = {BacklogError: "BACKLOG", ChangedBatchError: "CONFLICT"}
+Told = tuple[str, Outcome]
+"""A task and a verdict that was written for it."""
+_CODES: dict[type[Exception], str] = {
+    BacklogError: "BACKLOG",
+    ChangedBatchError: "CONFLICT",
+    SchemaError: "SCHEMA",
+}
 
 
 class Shard:
     """The reference, plus streams, the numbers of its buckets, and bytes."""
 
     def __init__(self, config: AckerConfig) -> None:
-        self.reference = BlockReference(config, now_ms=1_700_000_000_000)
+        self.reference = BlockReference(config, now_ms=START_MS)
         self._reshard = ""
         self._rotations = 0
         self._seen: Counter[tuple[str, bool]] = Counter()
@@ -51,15 +58,15 @@ class Shard:
         }
         try:
             return answers[script](*argv)
-        except (BacklogError, ChangedBatchError) as error:
+        except (BacklogError, ChangedBatchError, SchemaError) as error:
             return {"error": _CODES[type(error)]}
 
-    def told(self) -> list[Json]:
-        """Return the verdicts since the last call, those of blocks one by one.
+    def told(self) -> list[Told]:
+        """Return the verdicts since the last call, those of blocks one by one, with their tasks.
 
         A call of a script writes an entry per task, verdict and reason, and one per block.
         """
-        reference, found = self.reference, []
+        reference, found = self.reference, list[Told]()
         for task in sorted({*reference.outcomes, *reference.block_outcomes}):
             loose = reference.outcomes.get(task, [])
             blocks = reference.block_outcomes.get(task, [])
@@ -67,9 +74,9 @@ class Shard:
             new_blocks = blocks[self._seen[task, True] :]
             self._seen[task, False], self._seen[task, True] = len(loose), len(blocks)
             self._entries[task] += len({(o.verdict, o.reason) for o in new}) + len(new_blocks)
-            for outcome in new_blocks:
-                new += outcome.expand()
-            found += [_outcome(task, o) for o in new]
+            for entry in new_blocks:
+                new += entry.expand()
+            found += [(task, each) for each in new]
         return found
 
     def checksum(self, anchor: int) -> str | None:
@@ -131,7 +138,7 @@ class Shard:
         return _applied(applied, len(applied.rejected), numbers)
 
     def _apply_blocks(self, producer: bytes, fence: bytes, *columns: bytes) -> Json:
-        rows = [_row(*columns[at : at + 7]) for at in range(0, len(columns), 7)]
+        rows = _block_rows(columns)
         applied = self.reference.apply_blocks(rows, _fence(producer, fence))
         numbers = [n for n, row in enumerate(rows) if row.block in applied.rejected]
         trees = sum(len(rows[n].deltas) - len(rows[n].absent) for n in numbers)
@@ -156,7 +163,8 @@ class Shard:
         self._rotations += rotated
         # The time until the next tick depends on a clock.
         due = self.reference.config.tick_ms if rotated else None
-        return [int(rotated), due, self._left(), self.reference.late_ms if rotated else 0]
+        moved = self.reference.now_ms != START_MS  # then the time of the machine counts, too
+        return [int(rotated), due, self._left(), None if rotated and moved else 0]
 
     def _expire(self, _records: bytes) -> Json:
         before = self.reference.counters.copy()
@@ -246,6 +254,15 @@ def _fence(producer: bytes, fence: bytes) -> Fence | None:
     return Fence(producer.decode(), int(seq), digest) if producer else None
 
 
+def block_rows(call: Json) -> list[BlockRow]:
+    """Return the rows of a call of ``apply_blocks``."""
+    return _block_rows([bytes.fromhex(argument) for argument in call["argv"][2:]])
+
+
+def _block_rows(columns: Sequence[bytes]) -> list[BlockRow]:
+    return [_row(*columns[at : at + 7]) for at in range(0, len(columns), 7)]
+
+
 def _row(
     flags: bytes,
     number: bytes,
@@ -288,7 +305,8 @@ def _slots(bitmap: bytes) -> list[int]:
     return [slot for slot in range(8 * len(bitmap)) if bitmap[slot // 8] >> 7 - slot % 8 & 1]
 
 
-def _outcome(task: str, o: Outcome) -> Json:
+def outcome(task: str, o: Outcome) -> Json:
+    """Return a verdict as a case has it."""
     residual = f"{o.residual:016x}" if o.cause else ""
     return [task, o.verdict, o.reason, f"{o.anchor:016x}", o.source_id, o.why, o.cause, residual]
 

@@ -38,6 +38,8 @@ class Books:
         self.blocks_expiring: dict[int, Block] = {}
         self.fences = Fences(config.buckets)
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
+        self.closed = False
+        """Whether the namespace is resharding: no tree is tracked."""
         self.waiting: dict[str, list[Outcome]] = {}
         self.ended: Counter[int] = Counter()
         """Verdicts per anchor, without touches."""
@@ -92,6 +94,7 @@ class Books:
         if ticked:
             self.ticks += 1
             self.ticked_ms = now_ms
+            self.fences.ticked(now_ms)
             oldest = self.ticks - self.config.buckets
             self.expiring = {a: r for a, r in self.pending.items() if r.place.born <= oldest}
             for anchor in self.expiring:
@@ -143,7 +146,8 @@ class Books:
         tracks = any(row.flags & TRACK for row in call.rows) or any(
             rows.track and rows.number not in self.blocks for rows in call.blocks
         )
-        return tracks and len(self.waiting.get(call.task, ())) >= self.config.outcomes_limit
+        full = len(self.waiting.get(call.task, ())) >= self.config.outcomes_limit
+        return tracks and (self.closed or full)
 
     def other(self, call: Call) -> bool:
         """Return whether a batch must be refused: it tracks a pending block with other trees."""

@@ -70,7 +70,7 @@ class Row:
     @property
     def empty(self) -> bool:
         """Whether it adds nothing to a record."""
-        return not (self.flags & (TRACK | FAIL) or self.done or self.made)
+        return not (self.flags & (TRACK | FAIL) or self.links)
 
 
 @dataclass(slots=True)

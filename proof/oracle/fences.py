@@ -3,13 +3,16 @@
 from acker_redis.protocol.commands import Fence
 from proof.oracle.violations import Violation
 
+DURABLE_MS = 30 * 24 * 3600 * 1000
+"""A durable lane ends with the first tick later than this after its last batch."""
+
 
 class Fences:
-    """The last number of each lane, and the tick after which it was applied."""
+    """The last number of each lane, and the tick and the time at which it was applied."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
-        self._last: dict[str, tuple[int, str, int]] = {}
+        self._last: dict[str, tuple[int, str, int, int]] = {}
 
     def copy(self) -> "Fences":
         """Return a copy, for the case that the shard loses all later calls."""
@@ -20,20 +23,25 @@ class Fences:
     def highest(self, fence: Fence, ticks: int) -> tuple[int, str] | None:
         """Return number and digest that the fence's lane still has after ``ticks`` ticks.
 
-        A fence holds for N-1 ticks and is dropped with the Nth. A durable fence stays: no
-        history lasts 30 days.
+        A fence holds for N-1 ticks and is dropped with the Nth; a durable one stays.
         """
         last = self._last.get(fence.producer)
         if last is None:
             return None
-        seq, digest, at = last
+        seq, digest, at, _ = last
         if ticks - at >= self._buckets and not fence.producer.startswith("@"):
             return None
         return seq, digest
 
-    def applied(self, fence: Fence, ticks: int) -> None:
+    def applied(self, fence: Fence, ticks: int, now_ms: int) -> None:
         """Record that a batch was applied after ``ticks`` ticks."""
-        self._last[fence.producer] = (fence.seq, fence.digest, ticks)
+        self._last[fence.producer] = (fence.seq, fence.digest, ticks, now_ms)
+
+    def ticked(self, now_ms: int) -> None:
+        """Drop the durable lanes that had no batch for thirty days."""
+        for lane, (*_, used_ms) in list(self._last.items()):
+            if lane.startswith("@") and now_ms - used_ms > DURABLE_MS:
+                del self._last[lane]
 
     def check(self, fence: Fence, ticks: int, highest: int | None) -> None:
         """Raise Violation if a batch that was not refused got a wrong reply."""

@@ -38,7 +38,7 @@ class TreeOracle(Books):
         if self.damaged(call):
             anchor = next(call.each()).tree.anchor
             raise Violation("damage", "a call for a block that has lost a key was applied", anchor)
-        self.fences.applied(fence, self.ticks)
+        self.fences.applied(fence, self.ticks, now_ms)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)
@@ -90,8 +90,13 @@ class TreeOracle(Books):
         if track:
             tree.tracks += 1
         if old and old.tracked and track:
-            # The same source and source id are tracked again: one tree, one verdict.
-            self._expect(tree, said, "conflict")
+            # The same source and source id are one tree. Another source has a tree of its own.
+            self._expect(old.tree, said[:1], "conflict")
+            if tree is not old.tree:
+                self.counters["tracked"] += 1
+                self._expect(tree, said[1:], "conflict")
+            elif said[1:]:
+                raise Violation("verdict", f"{said}, expected one", anchor)
             del self.pending[anchor]
             return False
         record = old or Record(tree, self.begun())
@@ -126,7 +131,7 @@ class TreeOracle(Books):
                 touch = touch and restarted
         elif row.empty:
             touch = False  # a TOUCH of nothing
-        elif not record.tracked and self.load >= self.config.high_water:
+        elif not record.tracked and (self.closed or self.load >= self.config.high_water):
             self.counters["orphaned"] += 1
             self.seen["rows dropped above the high-water mark"] += 1
             touch = False

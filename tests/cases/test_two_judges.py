@@ -1,0 +1,77 @@
+"""A wrong rule in the reference does not become an expected result: the oracle refuses the case."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proof.cases import __main__ as command
+from proof.cases import accept, lines, shard
+from proof.cases.judge import Disagreement
+from tests.simulate import test_block_mutants, test_mutants
+from tests.simulate.mutants import BLOCKS, LOOSE, mutate, replace_once
+
+LINES = [
+    line
+    for path in sorted(lines.HERE.glob("*.jsonl"))
+    for line in path.read_text(encoding="utf-8").splitlines()
+]
+MUTANTS = {f"loose: {name}": change for name, change in test_mutants.MUTANTS.items()}
+MUTANTS |= {f"blocks: {name}": change for name, change in test_block_mutants.MUTANTS.items()}
+
+
+def break_reference(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    old, new = MUTANTS[name]
+    source = "blocks" if old in BLOCKS else "loose"
+    changed = replace_once(BLOCKS if source == "blocks" else LOOSE, old, new)
+    monkeypatch.setattr(shard, "BlockReference", mutate(monkeypatch, **{source: changed}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.full] * (n % 12 > 0)) for n, name in enumerate(MUTANTS)],
+)
+def test_wrong_reference_is_refused_by_the_oracle(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_reference(monkeypatch, name)
+    with pytest.raises(Disagreement, match="oracle"):
+        for line in LINES:
+            accept.fill(json.loads(line))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("loose: fences are forgotten", "unexpected BacklogError"),
+        ("blocks: complete trees are nacked when their block expires", "all messages were"),
+    ],
+)
+def test_accept_shows_both_judges_and_writes_nothing(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    before = {path.name: path.read_bytes() for path in lines.HERE.glob("*.jsonl")}
+    for file, text in before.items():
+        (tmp_path / file).write_bytes(text)
+    monkeypatch.setattr(lines, "HERE", tmp_path)
+    break_reference(monkeypatch, name)
+    for word in ("--check", "--accept"):
+        assert command.main([word]) == 1
+        said = capsys.readouterr().err
+        assert "the oracle says: " in said
+        assert words in said
+        assert "the reference replies " in said
+        assert "\nin " in said
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == before
+
+
+def test_only_cases_that_break_a_rule_on_purpose_have_a_false_ack() -> None:
+    chain = json.loads(next(line for line in LINES if '"name": "chain"' in line))
+    with pytest.raises(Disagreement, match="no false ack"):
+        accept.fill(chain | {"breaks_rule": 1})
+    for line in LINES:
+        broken = json.loads(line)
+        if broken.pop("breaks_rule", None):
+            with pytest.raises(Disagreement, match="false ack|no ack"):
+                accept.fill(broken)

@@ -217,7 +217,7 @@ class Judge:
         """Bytes only."""
 
     def _fence(self, argv: Sequence[bytes]) -> Fence:
-        """Return the fence of a call; of a call without one, that of a lane of its own."""
+        """Return the fence of a call; of a call without one, that of a separate lane."""
         if not argv[0]:
             return Fence(f"call {self._calls}", 1, "")
         seq, _, digest = argv[1].decode().partition(":")

@@ -90,7 +90,7 @@ class TreeOracle(Books):
         if track:
             tree.tracks += 1
         if old and old.tracked and track:
-            # The same source and source id are one tree. Another source has a tree of its own.
+            # The same source and source id are one tree. Another source has a second tree.
             self._expect(old.tree, said[:1], "conflict")
             if tree is not old.tree:
                 self.counters["tracked"] += 1

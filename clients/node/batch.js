@@ -8,12 +8,11 @@ export const TRACK = 1;
 export const FAIL = 2;
 export const TOUCH = 4;
 export const MAX_ROWS = 1024;
-/** Maximum bytes of all source ids, labels and whys of a batch. */
+/** Maximum bytes of all source ids and whys of a batch. */
 export const MAX_TEXTS = 64 * 1024;
 const MAX_TEXT = 255;
 const MAX_SLOTS = 4095;
 const MAX_BLOCKS = 64;
-const MAX_CALL = 1024 * 1024;
 const MAX_MESSAGE = 65536;
 export const MAX_SHARDS = 1024;
 export const MIN_BUCKETS = 2;
@@ -41,15 +40,6 @@ export function newAnchor() {
   return newIds(1, ANCHOR_MAX)[0];
 }
 
-/** Return the anchor of a tree in a block. */
-export function blockAnchor(block, slot) {
-  checkBlock(block);
-  if (!Number.isInteger(slot) || slot < 0 || slot >= MAX_SLOTS) {
-    refuse(`a slot is a number from 0 to ${MAX_SLOTS - 1}, not ${slot}`);
-  }
-  return (1n << 62n) | (block << 12n) | BigInt(slot);
-}
-
 /** Return the shard of an anchor; all anchors of a block have one shard. `shards` is a power of two. */
 export function shardOf(anchor, shards) {
   if (shards === 1) return 0;
@@ -70,13 +60,6 @@ export function checkAnchor(anchor) {
 function checkTuple(id) {
   if (!isId(id, TUPLE_MAX)) refuse(`a tuple id is a BigInt from 1 to 2^63-1, not ${id}`);
   return id;
-}
-
-function checkBlock(block) {
-  if (typeof block !== 'bigint' || block < 0n || block > BLOCK_MAX) {
-    refuse(`a block is a BigInt from 0 to 2^50-1, not ${block}`);
-  }
-  return block;
 }
 
 /** Return the XOR of distinct tuple ids; two messages with the same id would cancel. */
@@ -120,18 +103,6 @@ function checkText(kind, text, least) {
     refuse(`a ${kind} has ${least} to ${MAX_TEXT} bytes, this one ${data.length}`);
   }
   if (CONTROL.test(text)) refuse(`a ${kind} must not contain control characters`);
-  return data;
-}
-
-// Spark's blocks have such labels; they name consecutive records.
-const SPARK = /@(0|[1-9][0-9]{0,18})(~[1-9][0-9]{0,9})?$/;
-
-export function checkLabel(label) {
-  const data = checkText('label', label, 1);
-  if (SPARK.test(label)) {
-    refuse(`label ${JSON.stringify(label)} looks like one of Spark's, which name consecutive records: use a label ` +
-      'that does not end in @ and a number');
-  }
   return data;
 }
 
@@ -207,12 +178,11 @@ class Row {
 }
 
 /**
- * Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
- * throws an error with code REFUSED for invalid input, and leaves the batch unchanged.
+ * Rows folded per anchor; at most 1024 anchors and 64 KiB of texts. Each method throws an error with code REFUSED
+ * for invalid input, and leaves the batch unchanged.
  */
 export class Batch {
   #rows = new Map();
-  #blocks = new Map();
   #texts = 0;
 
   constructor(task = '') {
@@ -227,7 +197,7 @@ export class Batch {
   }
 
   get empty() {
-    return this.#rows.size === 0 && this.#blocks.size === 0;
+    return this.#rows.size === 0;
   }
 
   /** Whether another row might not fit. */
@@ -255,36 +225,10 @@ export class Batch {
     this.#needsTask();
     const text = checkText('source id', sourceId, 1);
     if (checkAnchor(anchor) > ANCHOR_MAX) {
-      refuse(`anchor ${anchor} is in a block; track the whole block by trackBlock()`);
+      refuse(`anchor ${anchor} is in a block; this client tracks no blocks`);
     }
     if (this.tracks(anchor)) refuse(`anchor ${anchor} is tracked twice; draw a new anchor for each attempt`);
     this.#fold(anchor, xorIds(emitted), TRACK, text).source = text;
-  }
-
-  /**
-   * Begin a block of trees. `deltas` has for each tree the XOR of the ids of its first messages, or 0n
-   * for a tree without messages, which is complete. `block` is the block's number.
-   */
-  trackBlock(label, deltas, block) {
-    this.#needsTask();
-    const text = checkLabel(label);
-    const number = checkBlock(block);
-    const values = [...deltas];
-    if (values.length < 1 || values.length > MAX_SLOTS) {
-      refuse(`a block has 1 to ${MAX_SLOTS} trees, not ${values.length}`);
-    }
-    for (const delta of values) {
-      if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is a BigInt from 0 to 2^63-1, not ${delta}`);
-    }
-    if (this.#blocks.has(number)) refuse(`block ${label} is tracked twice; use another label for each attempt`);
-    for (const anchor of this.#rows.keys()) {
-      if (anchor > ANCHOR_MAX && blockOf(anchor) === number && slotOf(anchor) >= values.length) {
-        refuse(`this batch has a row of slot ${slotOf(anchor)}, but block ${label} has only ${values.length} trees`);
-      }
-    }
-    this.#room(0, text.length, 1);
-    this.#texts += text.length;
-    this.#blocks.set(number, { text, values });
   }
 
   /** Ack a processed message; `emitted` are the ids of all messages that it caused. */
@@ -314,25 +258,26 @@ export class Batch {
     if (text.length) row.why = text;
   }
 
-  /** Return the calls to send: the loose rows of each shard, then its blocks. */
+  /** Return the calls to send: the loose rows of each shard, then those of trees in blocks. */
   parts(shards) {
     const parts = [];
     const loose = new Map();
     const blocks = new Map();
-    for (const number of this.#blocks.keys()) blocks.set(number, []);
     for (const row of this.#rows.values()) {
-      if (row.anchor > ANCHOR_MAX) into(blocks, blockOf(row.anchor), row);
+      if (row.anchor > ANCHOR_MAX) into(blocks, (row.anchor >> 12n) & BLOCK_MAX, row);
       else into(loose, shardOf(row.anchor, shards), row);
     }
     for (const [shard, rows] of loose) parts.push(packLoose(shard, rows, this.task));
-    const calls = new Map();
+    const packed = new Map();
     for (const [number, rows] of blocks) {
-      const tracked = this.#blocks.get(number);
-      const shard = Number(number & BigInt(shards - 1));
-      rows.sort((a, b) => (a.anchor < b.anchor ? -1 : 1));
-      into(calls, shard, packBlock(number, rows, tracked, this.task));
+      into(packed, Number(number & BigInt(shards - 1)), packBlock(number, rows));
     }
-    for (const [shard, packed] of calls) parts.push(...packCalls(shard, packed));
+    for (const [shard, its] of packed) {
+      // The limits of a batch imply the other limits of a call.
+      for (let i = 0; i < its.length; i += MAX_BLOCKS) {
+        parts.push(new Part('apply_blocks', shard, its.slice(i, i + MAX_BLOCKS).flat()));
+      }
+    }
     return parts;
   }
 
@@ -340,13 +285,10 @@ export class Batch {
     if (!this.task) refuse('a TRACK row needs a source: use new Batch(task)');
   }
 
-  #room(rows, texts, blocks) {
+  #room(rows, texts) {
     if (this.sent) refuse('this batch was already sent; add new rows to a new batch');
     if (this.#rows.size + rows > MAX_ROWS || this.#texts + texts > MAX_TEXTS) {
       refuse(`a batch has at most ${MAX_ROWS} rows and ${MAX_TEXTS} bytes of texts; apply this one and begin another`);
-    }
-    if (this.#blocks.size + blocks > MAX_BLOCKS) {
-      refuse(`a batch tracks at most ${MAX_BLOCKS} blocks; apply this one and begin another`);
     }
   }
 
@@ -354,17 +296,11 @@ export class Batch {
     let row = this.#rows.get(anchor);
     if (row === undefined) {
       checkAnchor(anchor);
-      if (anchor > ANCHOR_MAX) {
-        const tracked = this.#blocks.get(blockOf(anchor));
-        if (tracked && slotOf(anchor) >= tracked.values.length) {
-          refuse(`block ${blockOf(anchor)} has ${tracked.values.length} trees, but no slot ${slotOf(anchor)}`);
-        }
-      }
-      this.#room(1, text.length, 0);
+      this.#room(1, text.length);
       row = new Row(anchor);
       this.#rows.set(anchor, row);
     } else {
-      this.#room(0, text.length, 0);
+      this.#room(0, text.length);
     }
     this.#texts += text.length;
     row.delta ^= delta;
@@ -373,7 +309,6 @@ export class Batch {
   }
 }
 
-const blockOf = (anchor) => (anchor >> 12n) & BLOCK_MAX;
 const slotOf = (anchor) => Number(anchor & 0xfffn);
 
 function into(map, key, value) {
@@ -382,10 +317,6 @@ function into(map, key, value) {
   else map.set(key, [value]);
 }
 
-/** Return 64-bit numbers as bytes, big-endian. */
-function column(values) {
-  return swapped(BigUint64Array.from(values));
-}
 const LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
 
 function packLoose(shard, rows, task) {
@@ -403,8 +334,9 @@ function packLoose(shard, rows, task) {
     if (row.flags & TRACK) sources.push(row.source);
     if (row.flags & FAIL) whys.push(row.why);
   }
-  const argv = [flags, swapped(anchors), swapped(deltas), sources.length ? task : '', ...sources, ...whys];
-  return new Part('apply', shard, argv, rows);
+  const columns = [flags, swapped(anchors.slice()), swapped(deltas)];
+  const argv = [...columns, sources.length ? task : '', ...sources, ...whys];
+  return new Part('apply', shard, argv, anchors);
 }
 
 function swapped(values) {
@@ -412,27 +344,14 @@ function swapped(values) {
   return LITTLE ? bytes.swap64() : bytes;
 }
 
-/** Return the seven arguments of one block, and their size in bytes. `rows` are in the order of slots. */
-function packBlock(number, rows, tracked, task) {
+/** Return the seven arguments of a block that another client has tracked. */
+function packBlock(number, rows) {
+  rows.sort((a, b) => (a.anchor < b.anchor ? -1 : 1));
   const its = rows.filter((row) => row.delta !== 0n);
-  let flags = rows.some((row) => row.flags & TOUCH) ? TOUCH : 0;
-  let header = EMPTY;
-  let slots = EMPTY;
-  let deltas;
-  if (tracked) {
-    flags |= TRACK;
-    const head = Buffer.alloc(3);
-    head.writeUInt16BE(tracked.values.length);
-    head[2] = task.length;
-    header = Buffer.concat([head, Buffer.from(task), tracked.text]);
-    const values = [...tracked.values];
-    for (const row of its) values[slotOf(row.anchor)] ^= row.delta;
-    deltas = column(values);
-  } else {
-    slots = Buffer.alloc(2 * its.length);
-    its.forEach((row, i) => slots.writeUInt16BE(slotOf(row.anchor), 2 * i));
-    deltas = column(its.map((row) => row.delta));
-  }
+  const flags = rows.some((row) => row.flags & TOUCH) ? TOUCH : 0;
+  const slots = Buffer.alloc(2 * its.length);
+  its.forEach((row, i) => slots.writeUInt16BE(slotOf(row.anchor), 2 * i));
+  const deltas = swapped(BigUint64Array.from(its, (row) => row.delta));
   const failed = [];
   for (const row of rows) {
     if (!(row.flags & FAIL)) continue;
@@ -441,35 +360,18 @@ function packBlock(number, rows, tracked, task) {
     head[2] = row.why.length;
     failed.push(head, row.why);
   }
-  const present = EMPTY; // each slot holds a tree
-  const argv = [Buffer.from([flags]), column([number]), header, present, slots, deltas, Buffer.concat(failed)];
-  return { number, argv, bytes: argv.reduce((sum, arg) => sum + arg.length, 0) };
-}
-
-/** Return the fewest calls that can carry these blocks in this order. A batch keeps the other limits itself. */
-function packCalls(shard, blocks) {
-  const calls = [];
-  let call = null;
-  for (const { number, argv, bytes } of blocks) {
-    if (!call || call.numbers.length === MAX_BLOCKS || call.bytes + bytes > MAX_CALL) {
-      call = { numbers: [], argv: [], bytes: 0 };
-      calls.push(call);
-    }
-    call.numbers.push(number);
-    call.argv.push(...argv);
-    call.bytes += bytes;
-  }
-  return calls.map(({ numbers, argv }) => new Part('apply_blocks', shard, argv, numbers));
+  const name = swapped(BigUint64Array.of(number));
+  return [Buffer.from([flags]), name, EMPTY, EMPTY, slots, deltas, Buffer.concat(failed)];
 }
 
 /** One call, which is applied completely or not at all, under its own number. */
 export class Part {
-  constructor(script, shard, argv, rows) {
+  constructor(script, shard, argv, anchors = []) {
     this.script = script;
     this.shard = shard;
     this.argv = argv;
-    /** Rows, or numbers of blocks, in the order of the call. */
-    this.rows = rows;
+    /** Anchors of loose rows, in the order of the call. */
+    this.anchors = anchors;
     this.digest_ = '';
   }
 
@@ -491,10 +393,7 @@ export class Part {
     if (Number(reply[0]) === 0) return { highest: Number(reply[1]), tracked: 0, acked: 0, failed: 0, rejected: [] };
     const numbers = Buffer.from(reply[7]);
     const rejected = [];
-    for (let i = 0; i < numbers.length; i += 2) {
-      const row = this.rows[numbers.readUInt16BE(i)];
-      rejected.push(this.script === 'apply' ? row.anchor : row);
-    }
+    for (let i = 0; i < numbers.length; i += 2) rejected.push(this.anchors[numbers.readUInt16BE(i)]);
     return {
       highest: null,
       tracked: Number(reply[1]), acked: Number(reply[2]), failed: Number(reply[3]),
@@ -505,12 +404,12 @@ export class Part {
 
 /** Return the result of a batch, over all its calls. */
 export function combine(parts, replies) {
-  const applied = { tracked: 0, acked: 0, failed: 0, rejected: [], rejectedBlocks: [], repeated: false };
-  parts.forEach((part, i) => {
+  const applied = { tracked: 0, acked: 0, failed: 0, rejected: [], repeated: false };
+  parts.forEach((_, i) => {
     const reply = replies.get(i);
     applied.repeated ||= reply.highest !== null;
     for (const field of ['tracked', 'acked', 'failed']) applied[field] += reply[field];
-    (part.script === 'apply' ? applied.rejected : applied.rejectedBlocks).push(...reply.rejected);
+    applied.rejected.push(...reply.rejected);
   });
   return applied;
 }

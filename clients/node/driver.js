@@ -1,7 +1,7 @@
 // The driver of this client for tests/languages: see clients/DRIVER.md.
 
 import { createInterface } from 'node:readline';
-import { Acker, Batch, blockAnchor, newAnchor, newIds } from './index.js';
+import { Acker, Batch, newAnchor, newIds } from './index.js';
 
 let client = null;
 let acker = null;
@@ -27,10 +27,6 @@ const LIBRARIES = {
 };
 
 function row(batch, [verb, fields]) {
-  if (verb === 'track_block') {
-    batch.trackBlock(fields.label, ids(fields.deltas), BigInt(fields.block));
-    return;
-  }
   const anchor = BigInt(fields.anchor);
   if (verb === 'track') batch.track(anchor, fields.source_id, ids(fields.emitted));
   else if (verb === 'ack') batch.ack(anchor, BigInt(fields.tuple), ids(fields.emitted));
@@ -59,8 +55,7 @@ const OPS = {
     const batch = new Batch(task);
     for (const each of rows) row(batch, Object.entries(each)[0]);
     const applied = await acker._applyAs(batch, producer, Number(seq), digest);
-    const { tracked, acked, failed, rejected, rejectedBlocks, repeated } = applied;
-    return { tracked, acked, failed, rejected: rejected.map(String), rejected_blocks: rejectedBlocks.map(String), repeated };
+    return { ...applied, rejected: applied.rejected.map(String) };
   },
   async read({ task }) {
     return said(await acker.read(task));
@@ -70,17 +65,10 @@ const OPS = {
     await acker.take(task, entries);
     return said(entries);
   },
-  async show({ anchor }) {
-    const tree = await acker.show(BigInt(anchor));
-    return { tree: tree && { ...tree, checksum: String(tree.checksum) } };
-  },
   async track({ task, source_id, emit, edge }) {
     const tracked = acker.track({ task, sourceId: source_id, emitted: emit, edge });
     await Promise.all([tracked, acker.flush()]);
     return { emitted: (await tracked).ids };
-  },
-  async track_block({ task, label, deltas }) {
-    return { block: String(await acker.trackBlock({ task, label, deltas: ids(deltas) })) };
   },
   async work({ inputs, emit, edges, keys, end, why, flush }) {
     const processing = await acker.process(...inputs);
@@ -98,25 +86,16 @@ const OPS = {
   async flush() {
     await acker.flush();
   },
-  async bench({ rows, batch, lanes, trees, blocks }) {
+  async bench({ rows, batch, lanes, trees }) {
     const anchors = [];
-    const deltas = newIds(trees);
-    const start = performance.now();
     for (let i = 0; i < trees; i += batch) {
-      if (blocks) {
-        const column = deltas.slice(i, i + batch);
-        const block = await acker.trackBlock({ task: 'bench', label: `bench ${deltas[0]} ${i}`, deltas: column });
-        column.forEach((_, slot) => anchors.push(blockAnchor(block, slot)));
-        continue;
-      }
       const tracking = new Batch('bench');
       for (let k = i; k < Math.min(trees, i + batch); k++) {
         anchors.push(newAnchor());
-        tracking.track(anchors[k], 'bench', [deltas[k]]);
+        tracking.track(anchors[k], 'bench', newIds(1));
       }
       await acker.apply(tracking);
     }
-    const tracking = (performance.now() - start) / 1000;
     const tuples = newIds(rows);
     const edges = newIds(rows);
     const ackers = Array.from({ length: lanes }, () => new Acker(client.made, acker.namespace));
@@ -130,7 +109,7 @@ const OPS = {
         await one.apply(made);
       }
     }));
-    return { rows, tracking, seconds: (performance.now() - begun) / 1000 };
+    return { rows, seconds: (performance.now() - begun) / 1000 };
   },
 };
 

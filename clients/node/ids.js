@@ -58,11 +58,6 @@ export class IdMaker {
     return this.#hash(purpose, ...parts) >> (this.#edges.length ? 9n : 1n);
   }
 
-  /** Return the number of a block, which depends on the salt, the task and the label only. */
-  block(task, label) {
-    return this.#hash('block', task, label) >> 14n;
-  }
-
   #hash(...parts) {
     const hash = createHash('sha256');
     for (const part of [this.#salt, ...parts]) hash.update(`${Buffer.byteLength(part)}:${part}`);

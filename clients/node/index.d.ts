@@ -24,8 +24,6 @@ export interface Applied {
   failed: number;
   /** Anchors of the trees that were nacked for overflow: emit none of their messages. */
   rejected: bigint[];
-  /** Numbers of the blocks that were nacked. */
-  rejectedBlocks: bigint[];
   /** Whether a call was a repeat whose first reply was lost: its counts are missing. */
   repeated: boolean;
 }
@@ -49,20 +47,6 @@ export interface Outcome {
   edges: string[];
 }
 
-/** A pending tree; a tree that was not tracked yet has no task. */
-export interface Tree {
-  checksum: bigint;
-  failed: boolean;
-  ageMs: number;
-  /** Time since its last row; in a block, since the last row of the block, to within a tick. */
-  idleMs: number;
-  task: string;
-  /** The source id; for a tree in a block, the block's label. */
-  sourceId: string;
-  /** Of a tree that failed before it was tracked: the reason. A tree in a block has none: its verdict has it. */
-  why: string;
-}
-
 export interface Entry {
   shard: number;
   id: string;
@@ -81,7 +65,7 @@ export class AckerError extends Error {
     | 'UNAVAILABLE'
     /** The fence may have expired, so the batch may not be sent again. */
     | 'LATE'
-    | 'FULL' | 'CLOSED' | 'REJECTED' | 'REDIS';
+    | 'FULL' | 'CLOSED' | 'REDIS';
   /** With code REDIS: whether the cause may pass, such as a full memory, and nothing was changed. */
   mayPass: boolean;
 }
@@ -103,7 +87,7 @@ export interface Processing {
   touch(): Promise<unknown>;
 }
 
-/** Rows folded per anchor, and blocks: at most 1024 anchors, 64 blocks, 64 KiB of texts. */
+/** Rows folded per anchor: at most 1024 anchors and 64 KiB of texts. */
 export class Batch {
   /** `task` is the source that tracks; a batch that tracks nothing needs no task. */
   constructor(task?: string);
@@ -111,8 +95,6 @@ export class Batch {
   readonly empty: boolean;
   readonly full: boolean;
   track(anchor: bigint, sourceId: string, emitted: Iterable<bigint>): void;
-  /** `deltas`: for each tree the XOR of its first messages' ids. `block`: a number, see `Acker.blockNumber()`. */
-  trackBlock(label: string, deltas: Iterable<bigint>, block: bigint): void;
   ack(anchor: bigint, tuple: bigint, emitted?: Iterable<bigint>): void;
   fail(anchor: bigint, why?: string, tuple?: bigint, emitted?: Iterable<bigint>): void;
   touch(anchor: bigint): void;
@@ -137,14 +119,6 @@ export class Acker {
     /** Whether the tree was nacked immediately: emit none of its messages. */
     rejected: boolean;
   }>;
-  /**
-   * `deltas`: for each tree the XOR of its first messages' ids; 0n: it has none, and is complete. Resolves to the
-   * block's number, which is derived from task and label. A label that ends in @ and a number is refused.
-   */
-  trackBlock(block: { task: string; label: string; deltas: Iterable<bigint> }): Promise<bigint>;
-  /** Derives the number of a block, for a batch that you fill. */
-  blockNumber(task: string, label: string): Promise<bigint>;
-
   /** Begins to process messages; resolves when the configuration is known, which only the first call reads. */
   process(...inputs: string[]): Promise<Processing>;
   ack(anchor: bigint, tuple: bigint, emitted?: Iterable<bigint>): Promise<unknown>;
@@ -164,14 +138,11 @@ export class Acker {
   read(task: string, count?: number): Promise<Entry[]>;
   take(task: string, entries: Iterable<Entry>): Promise<number>;
 
-  /** Reads the state of a pending tree; null if the tree is not pending. */
-  show(anchor: bigint): Promise<Tree | null>;
-
   /** Applies a batch that you filled. After UNAVAILABLE or BACKLOG it may be applied again. */
   apply(batch: Batch): Promise<Applied>;
   config(): Promise<{ shards: number; fenceMs: number; reshard: boolean; edges: string[] }>;
 
-  /** Draws tuple ids of messages on an edge, for a batch or a block that you fill. */
+  /** Draws tuple ids of messages on an edge, for a batch that you fill. */
   newIds(count: number, edge?: string): Promise<bigint[]>;
 }
 
@@ -179,4 +150,3 @@ export class Acker {
 export function newIds(count: number): bigint[];
 /** Returns an anchor, 1 .. 2^62-1. */
 export function newAnchor(): bigint;
-export function blockAnchor(block: bigint, slot: number): bigint;

@@ -4,14 +4,14 @@
 import { randomBytes } from 'node:crypto';
 import { emitWarning } from 'node:process';
 import {
-  Batch, FAIL, MAX_BUCKETS, MAX_SHARDS, MAX_TAKE, MIN_BUCKETS, Processing, TOUCH, checkAnchor, checkLabel, checkName, combine,
+  Batch, FAIL, MAX_BUCKETS, MAX_SHARDS, MAX_TAKE, MIN_BUCKETS, Processing, TOUCH, checkAnchor, checkName, combine,
   newAnchor, shardOf, xorIds,
 } from './batch.js';
 import { AckerError, refuse } from './errors.js';
 import { IdMaker } from './ids.js';
 import { Connection } from './redis.js';
 
-export { Batch, blockAnchor, newAnchor, newIds } from './batch.js';
+export { Batch, newAnchor, newIds } from './batch.js';
 export { AckerError } from './errors.js';
 
 const FIRST_PAUSE = 50;
@@ -105,30 +105,6 @@ export class Acker {
       ids: ids.map((id) => `${anchor}:${id}`),
       rejected: applied.rejected.includes(anchor),
     };
-  }
-
-  /**
-   * Begin a block of trees: see Batch.trackBlock. Resolves to the block's number, which is derived from task
-   * and label: a program that runs again tracks the same block.
-   */
-  async trackBlock({ task, label, deltas }) {
-    const batch = new Batch(task);
-    const number = await this.blockNumber(task, label);
-    batch.trackBlock(label, deltas, number);
-    const { rejectedBlocks } = await this.apply(batch);
-    if (rejectedBlocks.includes(number)) {
-      throw new AckerError('REJECTED', `block ${label} was nacked: too much is pending, or an earlier block of ` +
-        'this number is expiring; the source gets the nack, do not emit its messages');
-    }
-    return number;
-  }
-
-  /** Derive the number of a block from task and label, for a batch that you fill. */
-  async blockNumber(task, label) {
-    checkName('task', task);
-    checkLabel(label);
-    if (!this.#ids.known) await this.#readIds();
-    return this.#ids.block(task, label);
   }
 
   // Bolts
@@ -244,26 +220,6 @@ export class Acker {
     return taken;
   }
 
-  /** Read the state of a pending tree; resolves to null if the tree is not pending. */
-  async show(anchor) {
-    const bytes = Buffer.alloc(8);
-    bytes.writeBigUInt64BE(checkAnchor(anchor));
-    const ask = async () => {
-      const { shards } = await this.config();
-      return this.#connection.run('show', this.#prefix(shardOf(anchor, shards)), [bytes]);
-    };
-    const known = this.#config;
-    let reply;
-    try {
-      reply = await ask();
-    } catch (error) {
-      if (!known || (error.code !== 'SHARD' && error.code !== 'NAMESPACE')) throw error;
-      this.#config = null; // It may be the configuration from before a reshard.
-      reply = await ask();
-    }
-    return parseShow(reply, anchor);
-  }
-
   // Batches
 
   /** Apply a batch that you filled. After an error with code UNAVAILABLE or BACKLOG, apply it again or drop it. */
@@ -280,7 +236,7 @@ export class Acker {
     return this.#config ?? this.#readConfig();
   }
 
-  /** Draw tuple ids of messages on an edge, for a batch or a block that you fill. */
+  /** Draw tuple ids of messages on an edge, for a batch that you fill. */
   async newIds(count, edge = '') {
     if (!this.#ids.known) await this.#readIds();
     return this.#draw(count, edge);
@@ -562,55 +518,6 @@ function handled(promise) {
 }
 
 // Replies
-
-function parseShow([now, , record, checksums, failed, present], anchor) {
-  if (record === undefined) return null;
-  const inBlock = present !== undefined;
-  const head = inBlock ? 22 : 20;
-  const end = head + record[head - 1];
-  // A task has a text after it, and a block has a task.
-  if (!(record.length >= end) || (end > head ? record.length === end : inBlock)) {
-    throw malformed(`the record of anchor ${anchor}`);
-  }
-  if (!inBlock) {
-    // Bytes: checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id. Without
-    // a task: why. The text is JSON-escaped.
-    const task = 20 + record[19];
-    const text = record.toString('utf8', task).replace(/\\(["\\])/g, '$1');
-    return {
-      checksum: record.readBigUInt64BE(), failed: (record[8] & 1) === 1,
-      ...times(now, record, 9), task: record.toString('utf8', 20, task),
-      sourceId: task > 20 ? text : '', why: task > 20 ? '' : text,
-    };
-  }
-  // Bytes: first seen 6, last row 4, flags 1, slots 2, digest 8, length of the task 1, task, label.
-  const slot = Number(anchor & 0xfffn);
-  const slots = record.readUInt16BE(11);
-  const label = 22 + record[21];
-  const hasAbsent = (record[10] & 2) === 2;
-  if (!slots || checksums?.length !== 8 * slots || hasAbsent !== present.length > 0) {
-    throw malformed(`the block of anchor ${anchor} has lost its checksums, or which slots it holds`);
-  }
-  const bitmap = (name, bytes) => slotsOf(name, bytes.toString('hex'), slots);
-  const held = hasAbsent ? bitmap('present', present) : null;
-  const failures = failed.length > 0 ? bitmap('failed', failed) : new Set();
-  const hasFailed = (record[10] & 4) === 4;
-  if (held?.size === 0 || (hasFailed && !failures.size) || [...failures].some((one) => held && !held.has(one))) {
-    throw malformed(`the block of anchor ${anchor} has lost which of its trees have failed, or which slots it holds`);
-  }
-  if (slot >= slots || (held && !held.has(slot))) return null;
-  return {
-    checksum: checksums.readBigUInt64BE(8 * slot), failed: failures.has(slot),
-    ...times(now, record, 0), task: record.toString('utf8', 22, label),
-    sourceId: record.toString('utf8', label), why: '', // the verdict has it
-  };
-}
-
-/** Return the ms since the first row and since the last row, which `record` holds from `at` on. */
-function times(now, record, at) {
-  const ageMs = Number(now) - record.readUIntBE(at, 6);
-  return { ageMs, idleMs: ageMs - record.readUInt32BE(at + 6) };
-}
 
 const notExpired = () => ({ cause: '', residual: 0n, idleMs: 0, edges: [] });
 

@@ -7,14 +7,11 @@ import { setImmediate } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { Acker, AckerError, Batch, blockAnchor, newAnchor, newIds } from 'acker-redis';
+import { Acker, AckerError } from 'acker-redis';
 import { IdMaker } from '../ids.js';
 
 const url = process.env.ACKER_REDIS_URL;
 const namespace = process.env.ACKER_NAMESPACE;
-// The numbers of the first 8 bytes of the hash, and of a block, by the Python client.
-const DERIVED = 3113856314616919984n;
-const BLOCK = 21059389260447n;
 let client;
 let other;
 
@@ -83,28 +80,14 @@ test('rows of many callers are sent in few calls', async () => {
   assert.ok(outcomes.every(({ verdict }) => verdict === 'ack'));
 });
 
-test('an anchor that is tracked by two batches gives a conflict', async () => {
-  const acker = new Acker(client, namespace);
-  const anchor = newAnchor();
-  const batch = () => {
-    const one = new Batch('twice');
-    one.track(anchor, 's', newIds(1));
-    return one;
-  };
-  await acker.apply(batch());
-  await acker.apply(batch());
-  assert.deepEqual((await all(acker.outcomes('twice'))).map((o) => o.reason), ['conflict']);
-});
-
 test('invalid input throws immediately and changes nothing', async () => {
   const acker = new Acker(client, namespace);
   const one = await acker.process('7:40');
   for (const wrong of [
     () => acker.ack(0n, 1n), () => acker.ack(7, 1n), () => acker.ack(7n, 2n ** 63n),
     () => acker.ack(7n, 1n, [1n]), () => acker.fail(7n, 'a\nb'),
-    () => new Acker(client, 'a b'), () => new Acker({}, namespace), () => new Batch('t').trackBlock('b', [], 1n),
-    () => new Batch('t').trackBlock('b', [1n]), () => new Batch('t').trackBlock('orders/3@1000~2', [1n], 1n),
-    () => blockAnchor(1n, 4095), () => one.emit([1]), () => one.emit([0], { key: '\ud800' }),
+    () => new Acker(client, 'a b'), () => new Acker({}, namespace),
+    () => one.emit([1]), () => one.emit([0], { key: '\ud800' }),
   ]) {
     assert.throws(wrong, (error) => error instanceof AckerError && error.code === 'REFUSED');
   }
@@ -113,8 +96,6 @@ test('invalid input throws immediately and changes nothing', async () => {
   }
   await assert.rejects(acker.track({ task: 't', sourceId: 's', emitted: [40n], edge: 'mill' }), { code: 'REFUSED' });
   await assert.rejects(acker.track({ task: 't', sourceId: '' }), { code: 'REFUSED' });
-  const unreachable = new Acker(client, 'never-created');
-  await assert.rejects(unreachable.trackBlock({ task: 't', label: 'p@7', deltas: [1n] }), { code: 'REFUSED' });
   await acker.flush();
 });
 
@@ -134,28 +115,6 @@ test('a message that is processed again emits the same ids if they have keys', a
   await twice.ack();
   await (await acker.process(child)).ack();
   assert.deepEqual((await all(acker.outcomes('keys'))).map((o) => o.verdict), ['ack']);
-});
-
-test('a tree is shown, loose or in a block', async () => {
-  const acker = new Acker(client, namespace);
-  const { anchor, ids: [id] } = await acker.track({ task: 'shown', sourceId: 'order / "ü" \\' });
-  const { ageMs, idleMs, ...tree } = await acker.show(anchor);
-  const checksum = BigInt(id.split(':')[1]);
-  assert.deepEqual(tree, { checksum, failed: false, task: 'shown', sourceId: 'order / "ü" \\', why: '' });
-  assert.ok(ageMs >= 0 && ageMs < 3_600_000);
-  assert.ok(idleMs >= 0 && idleMs <= ageMs);
-  const block = await acker.trackBlock({ task: 'shown', label: 'page ü', deltas: [1n, 2n ** 63n - 1n] });
-  await acker.fail(blockAnchor(block, 1), 'no');
-  const second = await acker.show(blockAnchor(block, 1));
-  assert.deepEqual([second.checksum, second.failed, second.task, second.sourceId, second.why],
-    [2n ** 63n - 1n, true, 'shown', 'page ü', '']);
-  assert.equal((await acker.show(blockAnchor(block, 0))).failed, false);
-  assert.equal(await acker.show(blockAnchor(block, 2)), null);
-  const unknown = newAnchor();
-  assert.equal(await acker.show(unknown), null);
-  await acker.fail(unknown, 'unknown tree');
-  const early = await acker.show(unknown);
-  assert.deepEqual([early.task, early.sourceId, early.why, early.failed], ['', '', 'unknown tree', true]);
 });
 
 test('a message emits nothing after its ack', async () => {
@@ -232,9 +191,8 @@ test('a tree above the high-water mark is rejected', async () => {
     rejected.push((await acker.track({ task: 'low', sourceId })).rejected);
   }
   assert.deepEqual(rejected, [false, false, true]);
-  await assert.rejects(acker.trackBlock({ task: 'low', label: 'b', deltas: [1n] }), { code: 'REJECTED' });
   assert.deepEqual((await all(acker.outcomes('low'))).map((o) => [o.reason, o.sourceId]),
-    [['overflow', 'c'], ['overflow', 'b']]);
+    [['overflow', 'c']]);
 });
 
 test('close sends the waiting rows and accepts no more', async () => {
@@ -243,26 +201,6 @@ test('close sends the waiting rows and accepts no more', async () => {
   await acker.close();
   assert.equal((await tracked).rejected, false);
   await assert.rejects(acker.touch(1n), { code: 'CLOSED' });
-});
-
-test('a block that is tracked again has the same number, and its trees complete', async () => {
-  const acker = new Acker(other, namespace);
-  const deltas = newIds(3);
-  const block = await acker.trackBlock({ task: 'blocks', label: 'page 1', deltas });
-  assert.equal(block, await acker.blockNumber('blocks', 'page 1'));
-  assert.equal(await acker.trackBlock({ task: 'blocks', label: 'page 1', deltas }), block);
-  await Promise.all(deltas.map((delta, slot) => acker.ack(blockAnchor(block, slot), delta)));
-  const outcomes = await all(acker.outcomes('blocks'));
-  assert.deepEqual(outcomes.map((o) => [o.verdict, o.sourceId, o.anchor]),
-    [0, 1, 2].map((slot) => ['ack', 'page 1', blockAnchor(block, slot)]));
-});
-
-test('ids are in range and distinct', () => {
-  const drawn = newIds(10_000);
-  assert.equal(new Set(drawn).size, 10_000);
-  assert.ok(drawn.every((id) => id >= 1n && id < 2n ** 63n));
-  assert.ok(drawn.some((id) => id >= 2n ** 62n));
-  assert.ok(Array.from({ length: 100 }, newAnchor).every((anchor) => anchor >= 1n && anchor < 2n ** 62n));
 });
 
 test('ids carry the bit of their edge, and an unlisted edge is warned of once', async () => {
@@ -279,59 +217,6 @@ test('ids carry the bit of their edge, and an unlisted edge is warned of once', 
   assert.match(warnings[0], /does not list edge nowhere .*mill, shop/);
   assert.ok(maker.draw(1000).every((id) => id >= 1n && id < 2n ** 55n));
   assert.deepEqual(maker.edgesOf((1n << 56n) | 5n), ['shop']);
-});
-
-test('derived ids are those of the wire protocol', () => {
-  const maker = new IdMaker();
-  maker.configure(['mill'], '00112233445566778899aabbccddeeff');
-  assert.equal(maker.derive('child', 'mill №2', '0', '7:40', '7:40'), DERIVED >> 9n);
-  maker.configure([], '00112233445566778899aabbccddeeff');
-  assert.equal(maker.derive('child', 'mill №2', '0', '7:40', '7:40'), DERIVED >> 1n);
-  assert.equal(maker.block('shop', 'page №2'), BLOCK);
-});
-
-test('a malformed entry of a block is an error and gives no verdict', async () => {
-  const acker = new Acker(other, namespace);
-  const stream = `acker:{${namespace}:0}:outcomes:spoiled`;
-  const mixed = {
-    verdict: 'mixed', reason: 'expired', n: '2', block: '0000000000007', label: 'page', age: '5', cause: 'idle',
-    idle: '4', slots: '10', nacked: '8000', failed: '0040', residuals: '00000000000000ff', present: '9040',
-  };
-  const read = async (entry) => {
-    await other.del(stream);
-    await other.xadd(stream, '*', ...Object.entries(entry).flat());
-    return (await acker.read('spoiled')).flatMap(({ outcomes }) => outcomes);
-  };
-  assert.deepEqual((await read(mixed)).map((o) => [o.verdict, o.anchor & 0xfffn, o.residual]),
-    [['nack', 0n, 255n], ['ack', 3n, 0n]]);
-  const complete = { ...mixed, verdict: 'ack', reason: 'completed', residuals: '', nacked: '' };
-  assert.deepEqual((await read(complete)).map((o) => [o.verdict, o.anchor & 0xfffn]), [['ack', 0n], ['ack', 3n]]);
-  for (const name of ['failed', 'nacked', 'present']) {
-    for (const wrong of ['90', '904', '90400', '904000', '9g40', '9041', '0x90', '[0,3]']) {
-      await assert.rejects(read({ ...mixed, [name]: wrong }), { code: 'SCHEMA' }, `${name} ${wrong}`);
-    }
-  }
-  // Entries with a valid bitmap that was changed.
-  for (const wrong of [{ failed: '' }, { present: '' }, { present: '9060' }, { failed: '1040' }, { nacked: '' },
-    { nacked: '9000' }, { residuals: '00' }, { slots: '' }, { n: '3' }]) {
-    await assert.rejects(read({ ...mixed, ...wrong }), { code: 'SCHEMA' }, JSON.stringify(wrong));
-  }
-  await other.del(stream);
-});
-
-test('a tree in a block is not shown if the block has lost what it needs', async () => {
-  const acker = new Acker(other, namespace);
-  const block = await acker.trackBlock({ task: 'lost', label: 'page', deltas: newIds(10) });
-  const [prefix, name] = [`acker:{${namespace}:${block % 2n}}`, block.toString(16).padStart(13, '0')];
-  await other.set(`${prefix}:present:${name}`, Buffer.of(0x7f, 0xc0)); // stale: the header says that no slot is absent
-  assert.equal((await acker.show(blockAnchor(block, 0))).failed, false);
-  await other.set(`${prefix}:failed:${name}`, Buffer.of(0x80));
-  await assert.rejects(acker.show(blockAnchor(block, 0)), { code: 'SCHEMA' });
-  await other.set(`${prefix}:failed:${name}`, Buffer.of(0x80, 0x40));
-  const failed = await Promise.all([0, 1, 9].map((slot) => acker.show(blockAnchor(block, slot))));
-  assert.deepEqual(failed.map((tree) => tree.failed), [true, false, true]);
-  await other.del(`${prefix}:block:${name}`);
-  await assert.rejects(acker.show(blockAnchor(block, 0)), { code: 'SCHEMA' });
 });
 
 test('an acker that is shown does not reveal the salt', async () => {

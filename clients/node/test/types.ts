@@ -1,7 +1,7 @@
 // Compiled, never run: the types accept both libraries, single servers and clusters, and describe the results.
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
-import { Acker, AckerError, Batch, blockAnchor, type Outcome } from 'acker-redis';
+import { Acker, AckerError, Batch, type Outcome } from 'acker-redis';
 
 export async function uses(): Promise<void> {
   new Acker(new Redis(), 'orders');
@@ -14,9 +14,6 @@ export async function uses(): Promise<void> {
   await (await acker.process(child)).fail(new Error('no'));
   const batch = new Batch('shop');
   batch.ack(anchor, 40n, [41n]);
-  batch.trackBlock('page 1', [42n], await acker.blockNumber('shop', 'page 1'));
-  const block: bigint = await acker.trackBlock({ task: 'shop', label: 'page 2', deltas: [43n] });
-  await acker.show(blockAnchor(block, 0));
   const { rejected }: { rejected: bigint[] } = await acker.apply(batch);
   for await (const outcome of acker.outcomes('shop')) {
     const each: Outcome = outcome;
@@ -25,8 +22,6 @@ export async function uses(): Promise<void> {
   }
   // @ts-expect-error: an id is a BigInt, not a number
   batch.ack(7, 40n);
-  // @ts-expect-error: a block has a number
-  batch.trackBlock('page 3', [44n]);
   // @ts-expect-error: ids that are given have their edge
   await acker.track({ task: 'shop', sourceId: 'order-3', emitted: [40n], edge: 'mill' });
   // @ts-expect-error: a URL is not a client

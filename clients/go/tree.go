@@ -2,10 +2,12 @@ package acker
 
 import (
 	"context"
+	"encoding/binary"
 	"sort"
 	"strconv"
-	"strings"
 	"sync"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 // Tree is a tree that has begun: its anchor, and the ids of its first messages as text. Send each
@@ -69,11 +71,11 @@ func (c *Client) Track(
 	}
 	if its.applied.Repeated && delta != 0 {
 		// The first reply was lost, and it said whether the tree was rejected.
-		known, err := c.Show(ctx, tree.Anchor)
+		pending, err := c.pending(ctx, tree.Anchor)
 		if err != nil {
 			return Tree{}, err
 		}
-		rejected = rejected || known == nil || known.Age >= known.Buckets
+		rejected = rejected || !pending
 	}
 	if rejected {
 		return Tree{}, &Error{Code: CodeRejected, Words: "the tree was nacked, because too much is " +
@@ -154,11 +156,11 @@ func (c *Client) TrackBlock(ctx context.Context, task, label string, deltas []ui
 			if delta == 0 {
 				continue
 			}
-			known, err := c.Show(ctx, block.Anchor(0))
+			pending, err := c.pending(ctx, block.Anchor(0))
 			if err != nil {
 				return Block{}, err
 			}
-			rejected = known == nil || known.Age >= known.Buckets
+			rejected = !pending
 			break
 		}
 	}
@@ -168,6 +170,31 @@ func (c *Client) TrackBlock(ctx context.Context, task, label string, deltas []ui
 			"it later under another label (a block above twice a shard's share of high_water never fits)"}
 	}
 	return block, nil
+}
+
+// pending reports whether a tree is pending, and not in the bucket that is expiring.
+func (c *Client) pending(ctx context.Context, anchor uint64) (bool, error) {
+	var wire [8]byte
+	binary.BigEndian.PutUint64(wire[:], anchor)
+	for again := false; ; again = true {
+		config, err := c.configuration(ctx, c.deadline(), !again)
+		if err != nil {
+			return false, err
+		}
+		var reply []interface{}
+		err = c.runUntil(ctx, c.deadline(), func() (err error) {
+			reply, err = redis.Values(c.run("show", shardOf(anchor, config.shards), wire[:]))
+			return err
+		})
+		if code := Code(err); !again && (code == "SHARD" || code == "NAMESPACE") {
+			continue // it may be the configuration from before a reshard
+		}
+		if err != nil || len(reply) < 2 {
+			return false, err // the reply about a tree that is not pending has only the time
+		}
+		age, err := redis.Int(reply[1], nil)
+		return age < config.buckets, err
+	}
 }
 
 // Processing is one message that a bolt processes, or several together for a join. It is safe for
@@ -412,6 +439,3 @@ func (p *Processing) check() error {
 	}
 	return nil
 }
-
-// clean replaces bytes of a text from Redis that are not UTF-8.
-func clean(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

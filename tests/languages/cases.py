@@ -32,7 +32,7 @@ NAMES = {scripts.load(name).sha: name for name in scripts.NAMES}
 Call = tuple[str, list[str], list[str]]
 
 
-OURS = frozenset({"apply", "take", "show"})
+OURS = frozenset({"apply", "take"})
 """Operations of clients; rotators and administrators do the others."""
 
 
@@ -128,7 +128,7 @@ class _Run(run._Run):
         """Run one step, with the client if it is the client's; return the outcomes it added."""
         verb = next(iter(step.get("do") or {"": None}))
         can = self.driver.client.can
-        if verb not in OURS or ("blocks" not in can and (verb == "show" or _tracks_block(step))):
+        if verb not in OURS or ("blocks" not in can and _tracks_block(step)):
             return [outcome for call in step["calls"] for outcome in self.call(where, call)]
         error = step["calls"] and run_error(step["calls"][-1])
         before = self.dump() if error and len(step["calls"]) == 1 else None
@@ -185,10 +185,6 @@ class _Run(run._Run):
         calls = step["calls"]
         if calls and (error := run_error(calls[-1])):
             return error
-        if "error" in step:
-            return step["error"]
-        if verb == "show":
-            return {"tree": None} if len(calls[0]["reply"]) == 1 else None
         answer: Json = {
             "tracked": 0, "acked": 0, "failed": 0,
             "rejected": [], "repeated": False,

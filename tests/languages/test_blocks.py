@@ -1,10 +1,8 @@
-"""Blocks in every language, beyond the cases: labels of Spark, and slots without a tree."""
+"""Blocks in every language, beyond the cases: labels of Spark, and a damaged entry."""
 
 import pytest
 
-from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
@@ -39,26 +37,6 @@ def test_label_of_spark_is_refused(tracking: Driver, acker: Acker, label: str) -
         tracking.ask("track_block", task="t", label=label, deltas=["40"])
     assert refused.value.code == "REFUSED"
     assert total(acker)["tracked"] == 0
-
-
-def test_slot_without_a_tree_is_not_pending(tracking: Driver, acker: Acker) -> None:
-    batch = Batch("t", ids=acker.ids)
-    anchors = batch.track_block("page", [40] + 8 * [0] + [41], present=[0, 9])
-    batch.fail(anchors[9], "torn")
-    acker.apply(batch)
-    assert [
-        slot
-        for slot, anchor in enumerate([*anchors, anchors[9] + 1])
-        if tracking.ask("show", anchor=str(anchor))["tree"]
-    ] == [0, 9]
-
-
-def test_largest_block_is_shown(tracking: Driver, acker: Acker) -> None:
-    """Its checksums have 32 KB, of which most bytes are escaped on the way to the shell client."""
-    batch = Batch("t", ids=acker.ids)
-    anchors = batch.track_block("page", [2**63 - 1 - n for n in range(SLOTS)])
-    acker.apply(batch)
-    assert tracking.ask("show", anchor=str(anchors[-1]))["tree"]
 
 
 def test_empty_bitmap_of_present_slots_is_an_error(begun: Driver, acker: Acker) -> None:

@@ -124,13 +124,6 @@ func serve(line []byte) (interface{}, error) {
 			_, err = outcomes.Take(ctx, entries)
 		}
 		return said(entries), err
-	case "show":
-		anchor, err := acker.ParseID(asked.Anchor)
-		if err != nil {
-			return nil, err
-		}
-		tree, err := client.Show(ctx, anchor)
-		return object{"tree": tree}, err
 	case "track":
 		var count int
 		if err := json.Unmarshal(asked.Emit, &count); err != nil {

@@ -16,7 +16,7 @@ public class FlushWaits {
         boolean closes = args[2].contains("close"), throwing = args[2].contains("throws");
         CountDownLatch ended = new CountDownLatch(1);
         Resp redis = Resp.connect(args[0]);
-        Producer producer = new Producer(new Acker(redis, args[1], Duration.ZERO), "",
+        Producer producer = new Producer(new Acker(redis, args[1], Duration.ZERO),
                 new Producer.Settings().withLinger(Duration.ofMinutes(1)).withOnGivenUp((error, batch) -> {
                     if (throwing) FlushWaits.<RuntimeException>sneak(new IOException("undeclared"));
                     try {
@@ -26,7 +26,7 @@ public class FlushWaits {
                         throw new IllegalStateException(interrupted);
                     }
                 }));
-        producer.touch(7);
+        producer.process("7:40").touch();
         redis.close(); // so that the batch cannot be sent
         try {
             if (closes) producer.close();

@@ -39,7 +39,6 @@ final class Driver {
                 case "apply" -> apply(asked);
                 case "read" -> outcomes(acker.outcomes(text(asked, "task")).read(ENTRIES));
                 case "take" -> take(acker.outcomes(text(asked, "task")));
-                case "show" -> show(Ids.parse(text(asked, "anchor")));
                 case "track" -> track(asked);
                 case "track_block" -> trackBlock(asked);
                 case "work" -> work(asked);
@@ -65,7 +64,7 @@ final class Driver {
     private String begin(Map<String, Object> asked) {
         if (producer != null) closeProducer();
         acker = new Acker(redis, text(asked, "namespace"), millis(asked, "retry_ms"));
-        producer = new Producer(acker, "", new Producer.Settings().withLinger(millis(asked, "linger_ms")));
+        producer = new Producer(acker, new Producer.Settings().withLinger(millis(asked, "linger_ms")));
         return "{}";
     }
 
@@ -123,13 +122,6 @@ final class Driver {
             }
         }
         return "{\"outcomes\":[" + String.join(",", found) + "]}";
-    }
-
-    private String show(long anchor) {
-        TreeState tree = acker.show(anchor);
-        if (tree == null) return "{\"tree\":null}";
-        return "{\"tree\":{\"task\":" + quoted(tree.task()) + ",\"source_id\":" + quoted(tree.sourceId())
-                + ",\"checksum\":\"" + tree.checksum() + "\",\"failed\":" + tree.failed() + "}}";
     }
 
     private String track(Map<String, Object> asked) {

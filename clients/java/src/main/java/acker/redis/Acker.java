@@ -105,7 +105,7 @@ public final class Acker {
         Applied applied = apply(batch.track(anchor, sourceId, ids));
         // The reply that was lost said whether a repeat was rejected. No message of the tree was sent yet,
         // so a tree that does not exist was nacked.
-        boolean nacked = applied.repeated() && messages > 0 && show(anchor) == null;
+        boolean nacked = applied.repeated() && messages > 0 && !isPending(anchor);
         if (nacked || !applied.rejected().isEmpty()) {
             throw new AckerException("OVERFLOW", "tree " + sourceId + " was nacked, because too much is pending:"
                     + " send none of its messages; the source gets the nack");
@@ -133,8 +133,7 @@ public final class Acker {
         Applied applied = apply(new Batch(task).trackBlock(block, label, deltas));
         boolean nacked = !applied.rejectedBlocks().isEmpty();
         if (applied.repeated() && LongStream.of(deltas).anyMatch(delta -> delta != 0)) {
-            TreeState tree = show(Ids.blockAnchor(block, 0));
-            nacked = tree == null || tree.expiring();
+            nacked = !isPending(Ids.blockAnchor(block, 0));
         }
         if (nacked) {
             throw new AckerException("OVERFLOW", "block " + label + " was nacked: too much is pending, or an earlier"
@@ -214,16 +213,16 @@ public final class Acker {
         }
     }
 
-    /** Returns the state of a tree, loose or in a block; null if the tree is not pending. */
-    public TreeState show(long anchor) {
-        byte[] argument = ByteBuffer.allocate(8).putLong(Ids.checkAnchor(anchor)).array();
+    /** Returns whether a tree is pending, and not in the bucket that is expiring. */
+    private boolean isPending(long anchor) {
+        byte[] argument = ByteBuffer.allocate(8).putLong(anchor).array();
         boolean fresh = known == null;
         while (true) {
             Config config = config();
             String shard = shard(Ids.shardOf(anchor, config.shards));
             try {
-                Object reply = patient(() -> Scripts.call(redis, "show", shard, argument));
-                return TreeState.parse(anchor, config.buckets, (List<?>) reply);
+                List<?> reply = (List<?>) patient(() -> Scripts.call(redis, "show", shard, argument));
+                return reply.size() > 1 && Replies.number(reply.get(1)) < config.buckets;
             } catch (AckerException error) {
                 known = null;
                 if (fresh || !error.is("SHARD", "NAMESPACE")) throw error;

@@ -11,7 +11,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.BiConsumer;
-import java.util.function.Consumer;
 
 /**
  * Folds the rows of many threads and sends them in batches.
@@ -29,7 +28,6 @@ public final class Producer implements AutoCloseable {
     private static final long MS = 1_000_000;
 
     private final Acker acker;
-    private final String task;
     private final long lingerNs;
     private final int buffer;
     private final long blockNs;
@@ -100,18 +98,17 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Creates a producer for a bolt. */
+    /** Creates a producer with the default settings. */
     public Producer(Acker acker) {
-        this(acker, "", new Settings());
+        this(acker, new Settings());
     }
 
-    /** Creates a producer for a bolt with an empty task; with a task, {@link #track} tracks under it. */
-    public Producer(Acker acker, String task, Settings settings) {
+    /** Creates a producer. */
+    public Producer(Acker acker, Settings settings) {
         if (settings.linger.isNegative() || settings.senders < 1 || settings.buffer < 1) {
             throw AckerException.refused("linger must be zero or more, senders and buffer at least 1");
         }
         this.acker = acker;
-        this.task = task.isEmpty() ? "" : Ids.checkName("task", task);
         lingerNs = settings.linger.toNanos();
         buffer = settings.buffer;
         blockNs = settings.maxBlock.toNanos();
@@ -123,52 +120,38 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** As {@link Batch#track}. */
-    public void track(long anchor, String sourceId, long... emitted) {
-        Batch check = newBatch().track(anchor, sourceId, emitted); // refuses invalid input
-        take(new long[] {anchor}, batch -> batch.track(anchor, sourceId, emitted), check);
-    }
-
-    /** As {@link Batch#ack}. */
-    public void ack(long anchor, long tuple, long... emitted) {
-        add(List.of(new Row(anchor, Ids.whole(tuple, emitted), 0, "")));
-    }
-
-    /** As {@link Batch#fail(long, String)}. */
-    public void fail(long anchor, String why) {
-        add(List.of(new Row(anchor, 0, Row.FAIL, why)));
-    }
-
-    /** As {@link Batch#fail(long, String, long, long...)}. */
-    public void fail(long anchor, String why, long tuple, long... emitted) {
-        add(List.of(new Row(anchor, Ids.whole(tuple, emitted), Row.FAIL, why)));
-    }
-
-    /** As {@link Batch#touch}. */
-    public void touch(long anchor) {
-        add(List.of(new Row(anchor, 0, Row.TOUCH, "")));
-    }
-
     /** Begins to process messages, given by their ids as text; ack, fail and touch add rows to this producer. */
     public Processing process(String... messages) {
         return new Processing(this::add, acker::makerOf, messages);
     }
 
-    /**
-     * Accepts all rows or, with an error, none.
-     *
-     * @throws AckerException {@code FULL} if Redis is too slow, {@code CLOSED} if the producer is closed
-     */
-    public void add(List<Row> rows) {
-        Batch check = null;
-        long[] anchors = new long[rows.size()];
-        for (int i = 0; i < anchors.length; i++) {
-            if (check == null || check.isFull()) check = new Batch();
-            check.add(rows.get(i)); // refuses invalid input
-            anchors[i] = rows.get(i).anchor();
+    /** Accepts all rows or, with FULL if Redis is too slow, or CLOSED, none. */
+    private void add(List<Row> rows) {
+        // The first rows do not wait: they go into one batch, which is divided when it is sent.
+        int known = shards != 0 ? shards : acker.shards(isIdle());
+        synchronized (lock) {
+            if (closed) throw new AckerException("CLOSED", "this producer is closed and takes no more rows");
+            if (shards == 0) shards = known;
+            if (!started) senders.forEach(Thread::start);
+            started = true;
+            waitForRoom();
+            for (Row row : rows) {
+                int shard = Ids.shardOf(row.anchor(), Math.max(shards, 1));
+                Filling its = filling.get(shard);
+                if (its == null) {
+                    its = new Filling(new Batch(), System.nanoTime() + lingerNs);
+                    filling.put(shard, its);
+                    lock.notifyAll(); // a sender has to wait for its due time
+                }
+                int before = its.batch.size();
+                its.batch.add(row);
+                waiting += its.batch.size() - before;
+                if (its.batch.isFull()) {
+                    ready.add(filling.remove(shard).batch);
+                    lock.notifyAll();
+                }
+            }
         }
-        int[] at = {0};
-        take(anchors, batch -> batch.add(rows.get(at[0]++)), check);
     }
 
     /**
@@ -226,43 +209,10 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    private void take(long[] anchors, Consumer<Batch> fold, Batch checked) {
-        if (checked == null) return;
-        // The first rows do not wait: they go into one batch, which is divided when it is sent.
-        int known = shards != 0 ? shards : acker.shards(isIdle());
-        synchronized (lock) {
-            if (closed) throw new AckerException("CLOSED", "this producer is closed and takes no more rows");
-            if (shards == 0) shards = known;
-            if (!started) senders.forEach(Thread::start);
-            started = true;
-            waitForRoom();
-            for (long anchor : anchors) {
-                int shard = Ids.shardOf(anchor, Math.max(shards, 1));
-                Filling its = filling.get(shard);
-                if (its == null) {
-                    its = new Filling(newBatch(), System.nanoTime() + lingerNs);
-                    filling.put(shard, its);
-                    lock.notifyAll(); // a sender has to wait for its due time
-                }
-                int before = its.batch.size();
-                fold.accept(its.batch);
-                waiting += its.batch.size() - before;
-                if (its.batch.isFull()) {
-                    ready.add(filling.remove(shard).batch);
-                    lock.notifyAll();
-                }
-            }
-        }
-    }
-
     private boolean isIdle() {
         synchronized (lock) {
             return waiting == 0;
         }
-    }
-
-    private Batch newBatch() {
-        return task.isEmpty() ? new Batch() : new Batch(task);
     }
 
     private void waitForRoom() {

@@ -7,19 +7,15 @@ import java.util.HexFormat;
 final class Slots {
     private Slots() {}
 
-    /** Returns the slots in a bitmap in hex. */
+    /** Returns the slots in a bitmap in hex; throws if it is not one of a block with {@code count} slots. */
     static BitSet parse(String hex, int count) {
-        return parse(HexFormat.of().parseHex(hex), count);
-    }
-
-    /** Returns the slots in a bitmap; throws if it is not one of a block with {@code count} slots. */
-    static BitSet parse(byte[] bitmap, int count) {
+        byte[] bitmap = HexFormat.of().parseHex(hex);
         BitSet slots = new BitSet(count);
         for (int slot = 0; slot < 8 * bitmap.length; slot++) {
             if ((bitmap[slot / 8] & 0x80 >> slot % 8) != 0) slots.set(slot);
         }
         if (bitmap.length != (count + 7) / 8 || slots.length() > count) {
-            throw new AckerException("SCHEMA", HexFormat.of().formatHex(bitmap) + " is not a bitmap of " + count
+            throw new AckerException("SCHEMA", hex + " is not a bitmap of " + count
                     + " slots; has another program written it?");
         }
         return slots;

@@ -165,12 +165,6 @@ ACKER_API int acker_apply(acker_client *client, acker_batch *batch, acker_applie
  * owns the batch from now on. */
 ACKER_API int acker_send(acker_client *client, acker_batch *batch, acker_error *error);
 
-/* Add a row, as the functions of a batch do, to a batch that is sent when it is full or after
- * linger_ms. */
-ACKER_API int acker_ack(acker_client *client, uint64_t anchor, uint64_t tuple,
-                        const uint64_t *emitted, size_t count, acker_error *error);
-ACKER_API int acker_fail(acker_client *client, uint64_t anchor, acker_text why, acker_error *error);
-ACKER_API int acker_touch(acker_client *client, uint64_t anchor, acker_error *error);
 /* Send the rows that have lingered; return the ms until the next call is due, or -1 if no row
  * waits. */
 ACKER_API int64_t acker_poll(acker_client *client);
@@ -231,21 +225,6 @@ ACKER_API acker_outcomes *acker_read(acker_client *client, const char *task, uns
 /* Delete the verdicts that were read and handled; verdicts that were not taken are read again. */
 ACKER_API int acker_take(acker_client *client, const acker_outcomes *handled, acker_error *error);
 ACKER_API void acker_outcomes_free(acker_outcomes *outcomes);
-
-typedef struct acker_tree {
-    int age; /* age of its bucket in ticks: 0 is the newest; equal to buckets: it is expiring */
-    int buckets;
-    uint64_t checksum;
-    int failed;
-    char task[65];       /* "" if the tree was not tracked yet */
-    char source_id[256]; /* for a tree in a block, the block's label */
-    char why[256];       /* of a tree that failed before it was tracked; otherwise "" */
-    int64_t idle_ms;     /* since its last row; in a block, the block's last, to within a tick */
-} acker_tree;
-
-/* Read the state of a tree; return 1, or 0 if the tree is not pending. */
-ACKER_API int acker_show(acker_client *client, uint64_t anchor, acker_tree *tree,
-                         acker_error *error);
 
 /* --- Bolts --- */
 

@@ -1089,26 +1089,6 @@ int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t 
     return 0;
 }
 
-int acker_ack(acker_client *client, uint64_t anchor, uint64_t tuple, const uint64_t *emitted,
-              size_t count, acker_error *error) {
-    acker_id row = {anchor, 0};
-    if (acker_whole(tuple, emitted, count, &row.tuple, error)) return -1;
-    if (acker_check_anchor(anchor, error)) return -1;
-    return acker_put(client, &row, 1, 0, acker_str(""), error);
-}
-
-int acker_fail(acker_client *client, uint64_t anchor, acker_text why, acker_error *error) {
-    acker_id row = {anchor, 0};
-    if (acker_check_anchor(anchor, error) || acker_check_text("why", why, 0, error)) return -1;
-    return acker_put(client, &row, 1, FAIL, why, error);
-}
-
-int acker_touch(acker_client *client, uint64_t anchor, acker_error *error) {
-    acker_id row = {anchor, 0};
-    if (acker_check_anchor(anchor, error)) return -1;
-    return acker_put(client, &row, 1, TOUCH, acker_str(""), error);
-}
-
 int acker_flush(acker_client *client, acker_error *error) {
     check_fork(client);
     for (unsigned i = 0; i < client->open_count; i++) send_open(client, i);

@@ -143,24 +143,6 @@ static int outcomes(const json *asked, bool take) {
     return 0;
 }
 
-static int show(const json *asked) {
-    uint64_t anchor;
-    acker_tree tree;
-    if (acker_parse_id(text_of(asked, "anchor"), &anchor, &error)) return -1;
-    int found = acker_show(client, anchor, &tree, &error);
-    if (found < 0) return -1;
-    if (found) {
-        printf("{\"tree\": {\"checksum\": \"%016llx\", \"failed\": %d, \"task\": \"%s\", "
-               "\"source_id\": ",
-               (unsigned long long)tree.checksum, tree.failed, tree.task);
-        put_text(acker_str(tree.source_id));
-        printf("}}");
-    } else {
-        printf("{\"tree\": null}");
-    }
-    return 0;
-}
-
 static int track(const json *asked) {
     size_t count = (size_t)number_of(asked, "emit");
     uint64_t anchor, *ids = acker_alloc(count * sizeof *ids);
@@ -331,7 +313,6 @@ static int serve(const json *asked) {
     if (!strcmp(op, "apply")) return apply(asked);
     if (!strcmp(op, "read")) return outcomes(asked, false);
     if (!strcmp(op, "take")) return outcomes(asked, true);
-    if (!strcmp(op, "show")) return show(asked);
     if (!strcmp(op, "track")) return track(asked);
     if (!strcmp(op, "track_block")) return track_block(asked);
     if (!strcmp(op, "work")) return work(asked);

@@ -1,9 +1,8 @@
-/* Verdicts of a task, read from its streams, and the state of a tree. */
+/* Verdicts of a task, read from its streams. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "internal.h"
-
 
 /* An entry that was read; its outcomes point into it. */
 typedef struct entry {
@@ -312,117 +311,4 @@ int acker_take(acker_client *client, const acker_outcomes *handled, acker_error 
         at += (size_t)looked;
     }
     return 0;
-}
-
-static void copy(char *to, size_t room, const char *from, size_t size) {
-    snprintf(to, room, "%.*s", (int)size, from);
-}
-
-/* Return a big-endian number of some bytes. */
-static int64_t big_endian(const char *from, size_t size) {
-    int64_t value = 0;
-    for (size_t i = 0; i < size; i++) value = value << 8 | (uint8_t)from[i];
-    return value;
-}
-
-/* Copy a text of a record, in which a backslash precedes a quote or a backslash, as in JSON. */
-static void unescape(char *to, size_t room, const char *from, size_t size) {
-    size_t used = 0;
-    for (size_t i = 0; i < size && used + 1 < room; i++) {
-        bool escaped =
-            from[i] == '\\' && i + 1 < size && (from[i + 1] == '"' || from[i + 1] == '\\');
-        to[used++] = from[i += escaped];
-    }
-    to[used] = 0;
-}
-
-static int tampered(acker_error *error) {
-    return acker_say(error, "SCHEMA",
-                     "the record of a tree, or its block, has been tampered with; has a key of the "
-                     "block been lost?");
-}
-
-/* Return whether the bitmaps of a block are those that a script writes: its failed trees, of which
- * has_failed says that there are some, and its present slots, none if all are present. */
-static bool sound(const redisReply *failed, const redisReply *present, size_t slots,
-                  bool has_failed) {
-    bool some_failed = false, some_present = !present->len;
-    if (failed->len && !fits(failed->str, failed->len, slots)) return false;
-    if (present->len && !fits(present->str, present->len, slots)) return false;
-    for (size_t slot = 0; slot < slots; slot++) {
-        bool held = !present->len || has(present->str, slot);
-        if (held) some_present = true;
-        if (!failed->len || !has(failed->str, slot)) continue;
-        if (!held) return false;
-        some_failed = true;
-    }
-    return some_present && (some_failed || !has_failed);
-}
-
-/* The layouts of a record and of a header: lua/README.md. */
-static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
-                     acker_error *error) {
-    size_t head = anchor > ANCHOR_MAX ? 22 : 20;
-    if (reply->type != REDIS_REPLY_ARRAY) return spoilt(error);
-    if (reply->elements == 1) return 0;
-    if (reply->elements < (head == 22 ? 6 : 3) || reply->element[2]->type != REDIS_REPLY_STRING) {
-        return spoilt(error);
-    }
-    const char *record = reply->element[2]->str;
-    size_t size = reply->element[2]->len;
-    tree->age = (int)reply->element[1]->integer;
-    if (size < head) return tampered(error);
-    size_t task = (uint8_t)record[head - 1];
-    /* A task has a text after it, and a tree in a block has a task. */
-    if (size < head + task || (task ? size == head + task : head == 22)) return tampered(error);
-    const char *text = record + head + task;
-    const char *times = record + (head == 22 ? 0 : 9);
-    int64_t last = big_endian(times, 6) + big_endian(times + 6, 4);
-    tree->idle_ms = reply->element[0]->integer > last ? reply->element[0]->integer - last : 0;
-    copy(tree->task, sizeof tree->task, record + head, task);
-    if (head == 20) {
-        unescape(task ? tree->source_id : tree->why, 256, text, size - head - task);
-        tree->checksum = acker_get64(record);
-        tree->failed = record[8] & 1;
-        return 1;
-    }
-    copy(tree->source_id, sizeof tree->source_id, text, size - head - task);
-    const redisReply *sums = reply->element[3], *failed = reply->element[4],
-                     *present = reply->element[5];
-    size_t slot = anchor & 0xfff, slots = (size_t)big_endian(record + 11, 2);
-    bool partial = record[10] & 2;
-    if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_STRING ||
-        present->type != REDIS_REPLY_STRING || !slots || sums->len != 8 * slots ||
-        partial != (present->len > 0) || !sound(failed, present, slots, record[10] & 4)) {
-        return tampered(error);
-    }
-    /* The block has no such slot, or it holds no tree. */
-    if (slot >= slots || (partial && !has(present->str, slot))) return 0;
-    tree->checksum = acker_get64(sums->str + 8 * slot) & TUPLE_MAX;
-    tree->failed = failed->len && has(failed->str, slot);
-    return 1;
-}
-
-int acker_show(acker_client *client, uint64_t anchor, acker_tree *tree, acker_error *error) {
-    uint8_t wire[8];
-    acker_text arg = {(const char *)wire, sizeof wire};
-    acker_error said;
-    memset(tree, 0, sizeof *tree);
-    if (acker_check_anchor(anchor, error)) return -1;
-    acker_put64(wire, anchor);
-    unsigned before = 0, shards, buckets;
-    for (bool fresh = false;; fresh = true) {
-        if (acker_shards(client, fresh, &shards, &buckets, error)) return -1;
-        if (fresh && shards == before) return acker_say(error, said.code, "%s", said.words);
-        redisReply *reply = acker_run(client, SHOW, acker_shard_of(anchor, shards), 1, &arg, &said);
-        if (reply) {
-            tree->buckets = (int)buckets;
-            int found = read_tree(reply, anchor, tree, error);
-            freeReplyObject(reply);
-            return found;
-        }
-        bool others = !strcmp(said.code, "SHARD") || !strcmp(said.code, "NAMESPACE");
-        if (fresh || !others) return acker_say(error, said.code, "%s", said.words);
-        before = shards;
-    }
 }

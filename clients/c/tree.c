@@ -6,13 +6,27 @@
 
 #include "internal.h"
 
-
 /* The first reply was lost, and it said whether the tree was rejected. Return 1 if it was, 0 if
  * not, -1 if that is unknown. */
 static int was_rejected(acker_client *client, uint64_t anchor, acker_error *error) {
-    acker_tree tree;
-    int known = acker_show(client, anchor, &tree, error);
-    return known < 0 ? -1 : !known || tree.age >= tree.buckets;
+    uint8_t wire[8];
+    acker_text arg = {(const char *)wire, sizeof wire};
+    acker_put64(wire, anchor);
+    for (bool fresh = false;; fresh = true) {
+        unsigned shards, buckets;
+        acker_error said;
+        if (acker_shards(client, fresh, &shards, &buckets, error)) return -1;
+        redisReply *reply = acker_run(client, SHOW, acker_shard_of(anchor, shards), 1, &arg, &said);
+        if (reply) {
+            /* The reply about a tree that is not pending has only the time. */
+            bool pending = reply->type == REDIS_REPLY_ARRAY && reply->elements > 1 &&
+                           reply->element[1]->integer < buckets;
+            freeReplyObject(reply);
+            return !pending;
+        }
+        bool others = !strcmp(said.code, "SHARD") || !strcmp(said.code, "NAMESPACE");
+        if (fresh || !others) return acker_say(error, said.code, "%s", said.words);
+    }
 }
 
 int acker_draw_ids(acker_client *client, const char *edge, uint64_t *ids, size_t count,

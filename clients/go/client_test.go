@@ -169,6 +169,30 @@ func TestBacklogIsRetriedUnderTheSameNumber(t *testing.T) {
 	same(t, f.sent, 2)
 }
 
+func TestBatchIsRepackedForOtherShardsOnlyIfNothingIsInDoubt(t *testing.T) {
+	resharded := redis.Error("ACKER SHARD row 0")
+	f := &fake{shards: []string{"1", "2"}, answers: []interface{}{resharded}}
+	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.sent) != 2 || !strings.Contains(f.sent[1], "acker:{n:1}") {
+		t.Fatal(f.sent)
+	}
+	f = &fake{shards: []string{"1"}, answers: []interface{}{io.EOF, resharded}}
+	batch := oneRow(t, 7)
+	client := begin(t, f, Options{})
+	if _, err := client.Apply(ctx, batch); Code(err) != "SHARD" || !strings.Contains(err.Error(), "give it up") {
+		t.Fatal(err)
+	}
+	same(t, f.sent, 2)
+	// During a reshard shard 0 may still have the old number: the client waits.
+	f = &fake{shards: []string{"1", "1", "1", "2"}, reshard: true,
+		answers: []interface{}{resharded, resharded, resharded}}
+	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRejectedTreeIsReportedOnlyToItsSource(t *testing.T) {
 	f := &fake{answers: []interface{}{[]interface{}{int64(1), int64(1), int64(0), int64(0),
 		[]byte("\x00\x00"), int64(9), int64(9), []byte("\x00\x00")}}}

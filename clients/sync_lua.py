@@ -2,10 +2,8 @@
 
 python clients/sync_lua.py           # for all clients, as make clients does
 python clients/sync_lua.py ruby php  # only for these clients
-python clients/sync_lua.py --check   # check whether the committed scripts are up to date
 
-It needs only Python 3.11 or later. Only Go's scripts are committed, because Go installs a package
-from the files of the repository.
+It needs only Python 3.11 or later. No copy is committed.
 """
 
 import json
@@ -19,7 +17,6 @@ from acker_redis.protocol import scripts  # noqa: E402 (found by the line above)
 
 SCRIPTS = ("apply", "apply_blocks", "status", "take")
 """Scripts of every producer and source; rotators and administrators call the others."""
-COMMITTED = ("go",)
 
 
 def clients(here: Path = HERE) -> list[str]:
@@ -58,12 +55,7 @@ def sync(names: list[str], here: Path = HERE) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Return the exit code: 1 if a committed script is outdated, 2 for an unknown client."""
-    if words == ["--check"]:
-        found = stale(list(COMMITTED))
-        for name in found:
-            print(f"clients/{name} is out of date: run python clients/sync_lua.py")
-        return int(bool(found))
+    """Return the exit code: 2 for an unknown client."""
     if unknown := set(words) - set(clients()):
         print(f"no such client: {', '.join(sorted(unknown))}; there are {', '.join(clients())}")
         return 2

@@ -58,7 +58,7 @@ class Client:
         """Build the client unless the build is current; several processes may call it at once."""
         self.output.mkdir(exist_ok=True)
         with _locked(self.output / "lock"):
-            if self.home == HERE and self.name not in sync_lua.COMMITTED:
+            if self.home == HERE:
                 sync_lua.sync([self.name])
             built, now = self.output / "built", self._state()
             if built.exists() and built.read_text() == now:

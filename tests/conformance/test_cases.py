@@ -18,11 +18,12 @@ CASES = lines.load()
 @pytest.mark.parametrize("topic", [*dict.fromkeys(name.partition(":")[0] for name in CASES)])
 def test_implementation_agrees_with_the_cases(server_of: Callable[[], Any], topic: str) -> None:
     """One test per file: one test per case would take ten times as long."""
-    client = server_of()
+    client: Any = server_of()
     cases = {name: case for name, case in CASES.items() if name.startswith(f"{topic}: ")}
     if isinstance(client, redis.RedisCluster):
         cases = for_clusters(cases)
-        client = Server([node.port for node in client.get_primaries()], client)
+        nodes: Any = client.get_primaries()  # type: ignore[no-untyped-call]
+        client = Server([node.port for node in nodes], client)
     for name, case in cases.items():
         try:
             run(Functions(client) if functions.are_used(client) else client, case)
@@ -44,5 +45,7 @@ class Functions:
     def execute_command(self, command: str, *words: Any) -> Any:
         for name in functions.NAMES if command == "EVALSHA" else ():
             if words[0] == scripts.load(name).sha:
-                return self._client.execute_command("FCALL_RO", functions.function(name), *words[1:])
+                return self._client.execute_command(
+                    "FCALL_RO", functions.function(name), *words[1:]
+                )
         return self._client.execute_command(command, *words)

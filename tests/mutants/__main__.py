@@ -28,16 +28,13 @@ SUITE = (
     "tests/servers",
     "tests/properties/test_reference.py",
     "tests/properties/test_large_batches.py",
-    "tests/cases/test_cases.py",
 )
 OF_BLOCKS = (
     "tests/servers/test_blocks.py",
     "tests/servers/test_blocks_bitmaps.py",
     "tests/servers/test_blocks_limits.py",
     "tests/sync/test_show.py",
-    "tests/conformance/test_deadline.py",
-    "tests/conformance/test_residual.py",
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/conformance/test_blocks_*")),
+    "tests/conformance",
     "tests/servers/test_errors_change_nothing.py",
     "tests/properties/test_blocks.py",
     "tests/properties/test_large_blocks.py",

@@ -10,6 +10,7 @@ import ast
 import re
 from functools import cache
 
+from proof.cases import lines
 from tests import tiers
 
 PAGE = tiers.TESTS.parent / "docs" / "explanation" / "guarantees.md"
@@ -44,8 +45,8 @@ def exceptions(text: str) -> list[re.Match[str]]:
 
 
 def names(proof: re.Match[str]) -> list[str]:
-    """Return the tests, or files of tests, that a row of proofs names."""
-    return re.findall(r"`(test_[\w.]+)`", proof["tests"])
+    """Return the tests, files of tests, or cases ("topic: name") that a row of proofs names."""
+    return re.findall(r"`(test_[\w.]+|[a-z_]+: [^`]+)`", proof["tests"])
 
 
 def column(proof: re.Match[str]) -> str:
@@ -56,8 +57,8 @@ def column(proof: re.Match[str]) -> str:
 
 @cache
 def tests() -> dict[str, str]:
-    """Return the earliest tier of each test function and of each file, by its name."""
-    found: dict[str, str] = {}
+    """Return the earliest tier of each test function, file of tests and case, by its name."""
+    found = dict.fromkeys(lines.load(), tiers.tier_of(tiers.TESTS / "conformance/test_cases.py"))
     for file in tiers.TESTS.rglob("test_*.py"):
         found[file.name] = tiers.tier_of(file)
         tree = ast.parse(file.read_text())

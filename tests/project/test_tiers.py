@@ -126,7 +126,7 @@ def test_folder_on_the_command_line_runs_on_all_servers_of_the_tier(
     args: list[str], kinds: set[str]
 ) -> None:
     """pytest imports the conftest of such a folder before it knows the tier."""
-    test = "tests/conformance/test_closed.py::test_a_batch_that_tracks_is_refused_whole"
+    test = "tests/conformance/test_closed.py::test_reshard_is_reported_before_a_full_backlog"
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", test, *args]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = set(re.findall(r"::\w+\[(\w[\w-]*)\]", done.stdout))

@@ -9,11 +9,10 @@ $stdout.set_encoding("UTF-8")
 
 # Answers requests, one at a time.
 class Driver
-  def connect(nodes:, cluster:, timeout_ms:, library:)
+  def connect(nodes:, cluster:, timeout_ms:, **)
     @redis&.close
     urls = nodes.map { |node| "redis://#{node}" }
     settings = { timeout: timeout_ms / 1000.0 }
-    settings[:reconnect_attempts] = 0 if library == "redis-rb, no retries"
     @redis = cluster ? cluster_of(urls, settings) : Redis.new(url: urls.first, **settings)
     {}
   end

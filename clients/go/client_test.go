@@ -106,24 +106,6 @@ func same(t *testing.T, sent []string, count int) {
 	}
 }
 
-func TestHigherNumberInTheReplyIsALaneError(t *testing.T) {
-	f := &fake{answers: []interface{}{repeat("2"), repeat("2")}}
-	client, batch := begin(t, f, Options{Lanes: 1}), oneRow(t, 7)
-	for i := 0; i < 2; i++ {
-		if _, err := client.Apply(ctx, batch); Code(err) != CodeLane {
-			t.Fatal(err)
-		}
-	}
-	same(t, f.sent, 2)
-	// The lane is not used again.
-	if _, err := client.Apply(ctx, oneRow(t, 7)); err != nil {
-		t.Fatal(err)
-	}
-	if f.sent[2] == f.sent[0] || !strings.Contains(f.sent[2], `"1:`) {
-		t.Errorf("%s after %s", f.sent[2], f.sent[0])
-	}
-}
-
 func TestBatchInDoubtKeepsItsLane(t *testing.T) {
 	f := &fake{answers: []interface{}{io.EOF}}
 	client, doubt := begin(t, f, Options{Lanes: 1, RetryFor: NoRetry}), oneRow(t, 7)
@@ -142,14 +124,8 @@ func TestBatchInDoubtKeepsItsLane(t *testing.T) {
 	}
 }
 
-func TestBatchIsNotRetriedAfterItsFenceExpired(t *testing.T) {
-	f := &fake{tick: "1", answers: []interface{}{io.EOF, io.EOF}}
-	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); Code(err) != CodeLate {
-		t.Fatal(err)
-	}
-	same(t, f.sent, 1)
-	// The same holds when the program applies the batch again.
-	f = &fake{tick: "1", answers: []interface{}{io.EOF}}
+func TestBatchIsNotAppliedAgainAfterItsFenceExpired(t *testing.T) {
+	f := &fake{tick: "1", answers: []interface{}{io.EOF}}
 	client, batch := begin(t, f, Options{RetryFor: NoRetry}), oneRow(t, 7)
 	if _, err := client.Apply(ctx, batch); Code(err) != CodeUnavailable {
 		t.Fatal(err)
@@ -161,32 +137,9 @@ func TestBatchIsNotRetriedAfterItsFenceExpired(t *testing.T) {
 	same(t, f.sent, 1)
 }
 
-func TestBacklogIsRetriedUnderTheSameNumber(t *testing.T) {
-	f := &fake{answers: []interface{}{redis.Error("ACKER BACKLOG full")}}
-	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
-		t.Fatal(err)
-	}
-	same(t, f.sent, 2)
-}
-
-func TestBatchIsRepackedForOtherShardsOnlyIfNothingIsInDoubt(t *testing.T) {
-	resharded := redis.Error("ACKER SHARD row 0")
-	f := &fake{shards: []string{"1", "2"}, answers: []interface{}{resharded}}
-	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
-		t.Fatal(err)
-	}
-	if len(f.sent) != 2 || !strings.Contains(f.sent[1], "acker:{n:1}") {
-		t.Fatal(f.sent)
-	}
-	f = &fake{shards: []string{"1"}, answers: []interface{}{io.EOF, resharded}}
-	batch := oneRow(t, 7)
-	client := begin(t, f, Options{})
-	if _, err := client.Apply(ctx, batch); Code(err) != "SHARD" || !strings.Contains(err.Error(), "give it up") {
-		t.Fatal(err)
-	}
-	same(t, f.sent, 2)
-	// During a reshard shard 0 may still have the old number: the client waits.
-	f = &fake{shards: []string{"1", "1", "1", "2"}, reshard: true,
+func TestBatchWaitsDuringAReshard(t *testing.T) {
+	resharded := redis.Error("ACKER SHARD row 0") // shard 0 may still have the old number
+	f := &fake{shards: []string{"1", "1", "1", "2"}, reshard: true,
 		answers: []interface{}{resharded, resharded, resharded}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)

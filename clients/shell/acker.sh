@@ -274,6 +274,7 @@ _acker_hang_up() {
 
 _acker_ask() { # LINE: send a command; its reply into _acker_reply
   local LC_ALL=C left=$ACKER_TIMEOUT said=''
+  _acker_passes=''
   [[ -n $_acker_cli ]] || _acker_dial || return
   printf '%s\n' "$1" >&"$_acker_in"
   while IFS= read -r -t "$left" -u "$_acker_out" _acker_reply; do
@@ -290,7 +291,7 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
     said=$_acker_reply
     break
   done
-  _acker_reply='' _acker_fault=UNAVAILABLE _acker_passes=''
+  _acker_reply='' _acker_fault=UNAVAILABLE
   [[ $said == 'AUTH failed'* ]] && _acker_fault=REDIS _acker_passes=refused
   # Hang up: a late reply would be taken for the reply to the next command.
   _acker_hang_up
@@ -303,7 +304,6 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
 _acker_replied() { # WORDS: set the code and the message for an error reply
   local pattern='^(ERR )?Error running script .*: -?(ACKER|[A-Z]+ .*)$' words=$1
   [[ $words =~ $pattern ]] && words=${BASH_REMATCH[2]}
-  _acker_passes=''
   case $words in
     'ACKER '*)
       words=${words#ACKER }

@@ -27,6 +27,7 @@ MAY_PASS = (
     b"UNBLOCKED force unblock from blocking operation",
     b"ERR max number of clients reached",
     b"OOM command not allowed when used memory > 'maxmemory'.",
+    b"ACKER BACKLOG full",
     b"NOAUTH Authentication required.",
     b"WRONGPASS invalid username-password pair or user is disabled.",
     b"NOPERM User p has no permissions to run the 'evalsha' command",
@@ -41,11 +42,17 @@ LASTS = (
 
 
 class Refusing(Proxy):
-    """A proxy that replies an error to some calls of ``apply``, which never reach the server."""
+    """A proxy that replies to some calls of ``apply`` itself: they never reach the server."""
 
     reply = b""
+    """The text of an error, or a reply that is an array."""
     refusals = 0
     """Calls to refuse from now on."""
+
+    def __init__(self, url: str) -> None:
+        self.lanes: list[bytes] = []
+        """The lane of each call of ``apply``."""
+        super().__init__(url)
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.create_connection(self._target) as redis:
@@ -58,12 +65,21 @@ class Refusing(Proxy):
                 if source is client and self.cut > 0:
                     self.lost += 1
                     return
-                if source is client and self.refusals > 0 and APPLY in data:
-                    self.refusals -= 1
+                if source is client and APPLY in data:
                     while not data.endswith(b"\r\n"):
                         data += client.recv(1 << 20)
-                    client.sendall(b"-" + self.reply + b"\r\n")
-                    continue
+                    # Before the lane are the script, the number of keys, and two keys.
+                    self.lanes.append(data.partition(APPLY)[2].split(b"\r\n")[8])
+                    if self.swallow > 0:
+                        self.swallow -= 1
+                        redis.sendall(data)
+                        redis.recv(1 << 20)
+                        return
+                    if self.refusals > 0:
+                        self.refusals -= 1
+                        is_array = self.reply.startswith(b"*")
+                        client.sendall(self.reply if is_array else b"-%b\r\n" % self.reply)
+                        continue
                 (redis if source is client else client).sendall(data)
 
 
@@ -194,3 +210,43 @@ def test_trees_to_be_tracked_do_not_wait_for_memory(
         driver.ask("track", task="t", source_id="s", emit=1)
     assert refused.value.code == "REDIS"
     assert proxy.refusals == 1
+
+
+def test_batch_in_doubt_is_not_sent_to_other_shards(
+    driver: Driver, proxy: Refusing, direct: Acker
+) -> None:
+    """Its first attempt was applied, so the client may not pack it again."""
+    if driver.library in driver.client.resends:
+        pytest.skip("the library hides that a reply was lost")
+    connect(driver, proxy, direct.namespace)
+    message = track(direct)
+    work(driver, message, end="touch")
+    driver.answer()
+    proxy.swallow, proxy.refusals, proxy.reply = 1, 1, b"ACKER SHARD row 0"
+    work(driver, message)
+    with pytest.raises(DriverError) as refused:
+        driver.answer()
+    assert (refused.value.code, proxy.refusals) == ("SHARD", 0)
+    counted = total(direct)
+    assert (counted["acked"], counted["repeated"], counted["orphaned"]) == (1, 0, 0)
+
+
+def test_lane_that_another_process_has_used_is_not_used_again(
+    driver: Driver, proxy: Refusing, direct: Acker
+) -> None:
+    connect(driver, proxy, direct.namespace)
+    message = track(direct)
+    work(driver, message, end="touch")
+    driver.answer()
+    proxy.reply, proxy.refusals = b"*2\r\n:0\r\n$1\r\n9\r\n", 1
+    work(driver, message)
+    with pytest.raises(DriverError) as refused:
+        driver.answer()
+    assert refused.value.code == "LANE"
+    ahead = proxy.lanes[-1]
+    for _ in range(6):  # some clients have several lanes
+        work(driver, track(direct))
+        driver.answer()
+    assert len(ahead) >= 32
+    assert ahead not in proxy.lanes[-6:]
+    assert total(direct)["acked"] == 6

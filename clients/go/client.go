@@ -61,8 +61,8 @@ type Options struct {
 	Lanes int
 	// Buffer is the maximum number of waiting rows; above it, calls wait for room. 0 means 65536.
 	Buffer int
-	// OnGivenUp, if not nil, is called for each batch of Process, Ack, Fail and Touch that was given
-	// up: its trees expire. It must not wait for the Client, because Flush waits for it. Track and
+	// OnGivenUp, if not nil, is called for each batch of rows of processed messages that was given up:
+	// its trees expire. It must not wait for the Client, because Flush waits for it. Track and
 	// Apply return their errors to their callers.
 	OnGivenUp func(err error, anchors []uint64)
 }

@@ -94,6 +94,14 @@ func oneRow(t *testing.T, anchor uint64) *Batch {
 
 var ctx = context.Background()
 
+func ack(ctx context.Context, client *Client, anchor uint64) error {
+	work, err := client.Process(fmt.Sprintf("%d:40", anchor))
+	if err == nil {
+		err = work.Ack(ctx)
+	}
+	return err
+}
+
 func same(t *testing.T, sent []string, count int) {
 	t.Helper()
 	if len(sent) != count {
@@ -170,25 +178,25 @@ func TestFullBufferMakesCallersWait(t *testing.T) {
 	f := &fake{}
 	client := begin(t, f, Options{Linger: time.Hour, Buffer: 2})
 	for anchor := uint64(1); anchor < 3; anchor++ {
-		if err := client.Ack(ctx, anchor, 40); err != nil {
+		if err := ack(ctx, client, anchor); err != nil {
 			t.Fatal(err)
 		}
 	}
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
-	if err := client.Ack(short, 3, 40); Code(err) != CodeFull {
+	if err := ack(short, client, 3); Code(err) != CodeFull {
 		t.Fatal(err)
 	}
 	if err := client.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Ack(ctx, 3, 40); err != nil {
+	if err := ack(ctx, client, 3); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Ack(ctx, 3, 40); Code(err) != CodeClosed {
+	if err := ack(ctx, client, 3); Code(err) != CodeClosed {
 		t.Fatal(err)
 	}
 	if len(f.sent) != 2 {
@@ -223,7 +231,7 @@ func TestGivenUpRowsAreReportedOnce(t *testing.T) {
 func TestConcurrentFlushesAllReturnTheError(t *testing.T) {
 	f := &fake{answers: []interface{}{redis.Error("ACKER SCHEMA other")}}
 	client := begin(t, f, Options{Linger: time.Hour})
-	if err := client.Ack(ctx, 7, 40); err != nil {
+	if err := ack(ctx, client, 7); err != nil {
 		t.Fatal(err)
 	}
 	first, second := client.hurried(), client.hurried()

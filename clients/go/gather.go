@@ -284,31 +284,3 @@ func (c *Client) Close(ctx context.Context) error {
 	c.gather.mu.Unlock()
 	return c.Flush(ctx)
 }
-
-// Ack acks a processed message, as Batch.Ack does. It returns when the row is in the buffer; the row
-// is sent when its batch is full or after Linger. See Flush.
-func (c *Client) Ack(ctx context.Context, anchor, tuple uint64, emitted ...uint64) error {
-	delta, err := whole(tuple, emitted)
-	return c.addOne(ctx, change{anchor: anchor, delta: delta}, err)
-}
-
-// Fail fails a tree, as Batch.Fail does. It returns when the row is in the buffer.
-func (c *Client) Fail(ctx context.Context, anchor uint64, why string) error {
-	err := checkText("why", why, 0)
-	return c.addOne(ctx, change{anchor: anchor, flags: flagFail, why: why}, err)
-}
-
-// Touch resets the timeout of a tree, as Batch.Touch does. It returns when the row is in the buffer.
-func (c *Client) Touch(ctx context.Context, anchor uint64) error {
-	return c.addOne(ctx, change{anchor: anchor, flags: flagTouch}, nil)
-}
-
-func (c *Client) addOne(ctx context.Context, one change, err error) error {
-	if err == nil {
-		err = checkAnchor(one.anchor)
-	}
-	if err == nil {
-		_, err = c.add(ctx, []change{one})
-	}
-	return err
-}

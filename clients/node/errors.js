@@ -1,5 +1,5 @@
 // The error of this package. Its code is one of the scripts' codes (lua/README.md, Errors), or one of
-// REFUSED, LANE, UNAVAILABLE, LATE, FULL, CLOSED, REJECTED and REDIS.
+// REFUSED, LANE, UNAVAILABLE, LATE, FULL, CLOSED and REDIS.
 
 /** Class of all errors of this package; `code` identifies the kind. */
 export class AckerError extends Error {

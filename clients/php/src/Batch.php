@@ -13,7 +13,7 @@ if (PHP_INT_SIZE < 8) {
 
 /**
  * The error that this package throws. `$error` is a code of the scripts (lua/README.md, Errors), or
- * REFUSED (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
+ * REFUSED (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, CLOSED, REDIS.
  */
 final class AckerException extends \RuntimeException
 {

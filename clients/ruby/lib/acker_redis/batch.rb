@@ -8,7 +8,7 @@ require "securerandom"
 
 module AckerRedis
   # The error that this gem raises. +code+ is a code of the scripts (lua/README.md, Errors), or REFUSED
-  # (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
+  # (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, CLOSED, REDIS.
   class Error < StandardError
     attr_reader :code
 

@@ -1,0 +1,38 @@
+"""Public names that a package imports on first use, listed once: in its stub ``__init__.pyi``.
+
+Type checkers read the stub, and so does this module, with its imports of the form
+``from package.module import Name as Name``.
+"""
+
+import ast
+import contextlib
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+Needs = contextlib.AbstractContextManager[object]
+
+
+def public(
+    package: str, file: str, needs: Callable[[], Needs] = contextlib.nullcontext
+) -> tuple[list[str], Callable[[str], Any]]:
+    """Return the names of a package, for ``__all__``, and its ``__getattr__``.
+
+    ``file`` is the ``__file__`` of its ``__init__.py``. Modules are imported inside of ``needs()``,
+    which can turn the error about a missing library into one that says what to install.
+    """
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_bytes())
+    imports = [each for each in stub.body if isinstance(each, ast.ImportFrom)]
+    modules = {name.name: each.module or "" for each in imports for name in each.names}
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with needs():
+            value = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, value)  # so the next use calls nothing
+        return value
+
+    return sorted(modules), find

@@ -109,9 +109,9 @@ def history(
 
 
 def _draw(found: History) -> None:
-    from acker_redis.protocol.series import merged
+    from acker_redis.protocol.series import merged_buckets
 
-    buckets = merged(found.buckets, ROWS)
+    buckets = merged_buckets(found.buckets, ROWS)
     names = ("tracked", "acked", "failed", "expired", "overflow", "conflict", "open", "waiting")
     say(f"{'until':16}" + "".join(f"{name:>11}" for name in names))
     for bucket in buckets:

@@ -15,7 +15,7 @@ from acker_redis.protocol.config import (
     PROFILES,
     AckerConfig,
     Profile,
-    requested,
+    requested_config,
     wire,
 )
 from acker_redis.terminal import count_of
@@ -143,7 +143,7 @@ def _wanted(
         settings = AckerConfig.for_profile(profile)
         names = {name for each in PROFILES.values() for name in each}
         wanted = {name: getattr(settings, name) for name in sorted(names)} | given
-    return requested(acker.namespace, there, wanted)
+    return requested_config(acker.namespace, there, wanted)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -185,11 +185,11 @@ def _warn_of_eviction(acker: "Acker") -> None:
 
 def namespaces(url: Url = None, as_json: AsJson = False) -> None:
     """List the namespaces of this Redis."""
-    from acker_redis.flows.names import names
+    from acker_redis.flows.namespace_list import read_names
     from acker_redis.sync.connection import Connection
 
     connection = Connection(options.settings(url).connect())
-    found = connection.drive(names())
+    found = connection.drive(read_names())
     connection.close()
     if as_json:
         say_json({"namespaces": found})

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def complete_namespace(incomplete: str) -> list[str]:
     """Return namespaces for shell completion; none if Redis does not answer or refuses."""
-    from acker_redis.flows.names import names
+    from acker_redis.flows.namespace_list import read_names
     from acker_redis.ops.settings import Settings
     from acker_redis.sync.connection import Connection
 
     with contextlib.suppress(AckerError):
         connection = Connection(Settings.read(timeout=1.0).connect())
-        return [name for name in connection.drive(names()) if name.startswith(incomplete)]
+        return [name for name in connection.drive(read_names()) if name.startswith(incomplete)]
     return []
 
 

@@ -86,11 +86,11 @@ class _View:
     def as_json(self, after: Status, seen: Seen, server: ServerVersion | None) -> dict[str, Any]:
         """Return the state as JSON."""
         from acker_redis.cli import shapes
-        from acker_redis.doctor.standing import standing
+        from acker_redis.doctor.status_json import status_json
 
         waits = self._waits(after)
         return {
-            **standing(
+            **status_json(
                 after,
                 seen.growth,
                 self._oldest(),

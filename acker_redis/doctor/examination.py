@@ -23,7 +23,7 @@ from acker_redis.doctor.finding import Finding, error, merge, ok, skipped
 from acker_redis.doctor.reading_namespaces import read_namespace
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
-from acker_redis.flows import names as namespace_list
+from acker_redis.flows import namespace_list
 from acker_redis.sync.connection import Connection
 from acker_redis.transport.bounded import bound
 from acker_redis.transport.connect import connect
@@ -196,7 +196,7 @@ class _Examination:
     def _listed(self) -> tuple[list[str], list[str] | None]:
         """Return the namespaces to examine, and the canaries that exist, None if unknown."""
         try:
-            listed = self._connection.drive(namespace_list.names())
+            listed = self._connection.drive(namespace_list.read_names())
         except RedisRefusedError:
             if self._names is None:
                 raise

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
-from acker_redis.flows.names import among, names
+from acker_redis.flows.namespace_list import among, read_names
 from acker_redis.flows.steps import Begin, Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
@@ -91,7 +91,7 @@ class Known:
         if time.monotonic() >= due:
             words = ""
             with suppress(AckerError):
-                words = among((yield from names()), self.namespace)
+                words = among((yield from read_names()), self.namespace)
             self._others = words, time.monotonic() + NAMES_LAST
         if words:
             error.add_note(words)

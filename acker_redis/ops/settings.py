@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
-            raise ConfigError(explain(error, "ACKER_REDIS_")) from None
+            raise ConfigError(settings_error(error, "ACKER_REDIS_")) from None
 
     @property
     def shown_url(self) -> str:
@@ -149,7 +149,7 @@ def read_secret(path: Path, name: str) -> str:
     return text
 
 
-def explain(error: ValidationError, prefix: str) -> str:
+def settings_error(error: ValidationError, prefix: str) -> str:
     """Describe invalid settings by the names of their variables; no value is quoted."""
     wrong = []
     for each in error.errors(include_input=False, include_url=False):

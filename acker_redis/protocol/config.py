@@ -277,7 +277,9 @@ class AckerConfig:
         )
 
 
-def requested(namespace: str, there: AckerConfig | None, given: Mapping[str, Any]) -> AckerConfig:
+def requested_config(
+    namespace: str, there: AckerConfig | None, given: Mapping[str, Any]
+) -> AckerConfig:
     """Return the settings with which to create a namespace; ``there`` are those that it has.
 
     A setting that is not ``given`` has its default, or stays as it is.
@@ -286,7 +288,7 @@ def requested(namespace: str, there: AckerConfig | None, given: Mapping[str, Any
         NamespaceExistsError: A given setting contradicts one that the namespace has.
         ConfigError: A given setting is out of its range, or contradicts another one.
 
-    >>> requested("orders", AckerConfig(high_water=7), {"shards": 1}).high_water
+    >>> requested_config("orders", AckerConfig(high_water=7), {"shards": 1}).high_water
     7
 
     """

@@ -123,7 +123,7 @@ def _sources(before: Point, after: Point) -> dict[str, tuple[int, int]]:
     return found
 
 
-def merged(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
+def merged_buckets(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
     """Return at most ``most`` buckets and one per gap, each the sum of neighbours.
 
     A gap stays a separate bucket. ``open`` is that at the end, ``pending`` and ``waiting`` are

@@ -13,7 +13,7 @@ from typing import Any
 
 from acker_redis.errors import AckerError, NamespaceNotFoundError, SchemaError
 from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
-from acker_redis.flows.names import among, names
+from acker_redis.flows.namespace_list import among, read_names
 from acker_redis.logs import Event
 from acker_redis.protocol.config import SCHEMA, STORED, AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
@@ -65,7 +65,7 @@ class Home:
                 )
             there = ""
             with suppress(AckerError):  # the user may not list them
-                there = "; " + among(self.connection.drive(names()), self.name)
+                there = "; " + among(self.connection.drive(read_names()), self.name)
             raise NamespaceNotFoundError(
                 f"namespace {self.name} does not exist; create it: acker-redis create "
                 f"{self.name}{there}"
@@ -153,7 +153,7 @@ class NamesJob:
 
     def ask(self) -> float | None:
         """Read the names."""
-        self.found = self.connection.drive(names())
+        self.found = self.connection.drive(read_names())
         return spread(self._every)
 
 

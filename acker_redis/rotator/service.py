@@ -25,7 +25,7 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
-from acker_redis.flows.names import names
+from acker_redis.flows.namespace_list import read_names
 from acker_redis.logs import Event
 from acker_redis.protocol.keys import check_name
 from acker_redis.rotator import heartbeat
@@ -298,7 +298,9 @@ class Service:
 def _once(
     connection: Connection, namespaces: Sequence[str] | None, pace: Pace, stop: threading.Event
 ) -> int:
-    wanted = connection.drive(names()) if namespaces is None else list(dict.fromkeys(namespaces))
+    wanted = (
+        connection.drive(read_names()) if namespaces is None else list(dict.fromkeys(namespaces))
+    )
     homes = [Home(connection, name) for name in wanted]
     done = rotate_once(homes, pace, stop=stop)
     write_once(homes, stop)

@@ -9,18 +9,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.spark.candidates import candidates
-from acker_redis.spark.fold import turns
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.vanished import Unmentioned
-from acker_redis.spark.given import Given
 from acker_redis.spark.ids import Ids
+from acker_redis.spark.input_batch import InputBatch
 from acker_redis.spark.ledger import Ledger
-from acker_redis.spark.memory import Application, Memory, Mode
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
+from acker_redis.spark.shared_state import Application, Mode, SharedState
 from acker_redis.spark.streams.formats import registered
 from acker_redis.sync import client
 
@@ -109,7 +109,7 @@ class Acker:
             unmentioned=unmentioned,
             staging=staging,
         )
-        self.memory = Memory(application)
+        self.shared = SharedState(application)
         self._query_id = query_id
         self._spark: SparkSession | None = spark
 
@@ -119,12 +119,12 @@ class Acker:
     @property
     def application(self) -> Application:
         """The settings of the application."""
-        return self.memory.application
+        return self.shared.application
 
     @property
     def reports(self) -> deque[Report]:
         """The reports of the last 100 batches, the latest last."""
-        return self.memory.reports
+        return self.shared.reports
 
     @property
     def namespace(self) -> str:
@@ -147,7 +147,7 @@ class Acker:
 
         """
         # A copy in another process has no session.
-        return self.memory.ids(self._spark or SparkSession.active())
+        return self.shared.ids(self._spark or SparkSession.active())
 
     def create(self, config: AckerConfig | None = None) -> bool:
         """Create the namespace; return False if it exists with the same configuration.
@@ -187,8 +187,8 @@ class Acker:
             InvalidBatchError: A column of ``df`` has a name that begins with ``_acker_``.
 
         """
-        given = Given(
-            self.memory, df, batch_id, query_id_of(df, query_id or self._query_id), freeze
+        given = InputBatch(
+            self.shared, df, batch_id, query_id_of(df, query_id or self._query_id), freeze
         )
         return MicroBatch(given, unmentioned or self.application.unmentioned)
 
@@ -254,7 +254,7 @@ class Acker:
         """
         application = self.application
         if batches is None:
-            last = turns.last_batch(self.client, application.lane(query_id))
+            last = lanes.last_batch(self.client, application.lane(query_id))
             batches = range(max(0, last - 999), last + 1) if last is not None else range(0)
         if not batches:
             raise ConfigError(
@@ -266,4 +266,4 @@ class Acker:
 
     def report(self, query_id: str, batch_id: int) -> Report | None:
         """Return the report of the last run of a batch; None if not among the last 100 reports."""
-        return self.memory.report(query_id, batch_id)
+        return self.shared.report(query_id, batch_id)

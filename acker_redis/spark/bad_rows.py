@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.texts import CONTROL, MAX_TEXT
 from acker_redis.spark.functions import Counted
-from acker_redis.spark.given import Given
+from acker_redis.spark.input_batch import InputBatch
 from acker_redis.spark.names import check_case
 from acker_redis.spark.streams.queue import Queue
 
@@ -21,7 +21,7 @@ _MOST = f"a source id has 1 to {MAX_TEXT} bytes"
 
 
 def without_bad_rows(
-    batch: Given,
+    batch: InputBatch,
     df: DataFrame,
     source_id: Column | Counted,
     attempt: Column,

@@ -20,7 +20,7 @@ from acker_redis.spark.fold.apply import Job, Terms
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.vanished import Unmentioned
-from acker_redis.spark.given import Given
+from acker_redis.spark.input_batch import InputBatch
 from acker_redis.spark.names import need_ids
 from acker_redis.spark.plans import may_drop_rows
 from acker_redis.spark.splitting import Empty, empties
@@ -55,8 +55,8 @@ class _Split(Covered):
 class BoltTerms:
     """The terms that a job has collected so far."""
 
-    def __init__(self, given: Given, unmentioned: Unmentioned) -> None:
-        self._given, self._names = given, given.application.names
+    def __init__(self, given: InputBatch, unmentioned: Unmentioned) -> None:
+        self._input, self._names = given, given.application.names
         self._unmentioned = unmentioned
         self._terms: list[Terms] = []
         self._inputs: DataFrame | None = None
@@ -86,9 +86,9 @@ class BoltTerms:
 
         It is mentioned by that. The caller notes it when nothing can fail any more.
         """
-        if self._given.has_all(df):
+        if self._input.has_all(df):
             return self._all
-        return next((each for each in self._splits if self._given.has_rows(df, each.rows)), None)
+        return next((each for each in self._splits if self._input.has_rows(df, each.rows)), None)
 
     def once(self, df: DataFrame) -> None:
         """Note an output. Raise InvalidBatchError if the rows of two outputs may change.
@@ -103,7 +103,7 @@ class BoltTerms:
         self._changing = [
             each
             for each in self._changing
-            if self._given.may_change(each) and not self.covered(each)
+            if self._input.may_change(each) and not self.covered(each)
         ]
         if len(self._changing) > 1:
             raise InvalidBatchError(
@@ -112,7 +112,7 @@ class BoltTerms:
                 "rows = b.freeze(rows), and make the outputs from the result"
             )
         made = [each for each in self._made if not self.covered(each)]
-        if self._given.computes_twice(made, self._changing):
+        if self._input.computes_twice(made, self._changing):
             raise InvalidBatchError(
                 "two outputs of this block are made of the same rows, which were computed twice "
                 "and may differ, so a row may be in neither: keep the rows that both are made of "
@@ -151,7 +151,7 @@ class BoltTerms:
             self._add(Kind.MENTION, parents, unanchored=False)
             return rows
         self._add(Kind.PART, out, unanchored=False, parent=_PARENT)
-        if self._given.kept(df) and self._given.has_all(df):
+        if self._input.kept(df) and self._input.has_all(df):
             left = None if empty == "ack" else empties(df, column)
             self._splits.append(_Split(terms=self._terms[-1], rows=rows, left=left))
         return rows
@@ -159,16 +159,16 @@ class BoltTerms:
     def ack(self, df: DataFrame | None, children: str | Column | None, unanchored: bool) -> None:
         """Mention the messages of these rows, or all messages of the batch; add their children."""
         self._unanchored |= unanchored
-        everything = df is None or self._given.is_whole(df)
+        everything = df is None or self._input.is_whole(df)
         rows = df
         if children is not None:
-            rows = self._given.frozen() if df is None else df
+            rows = self._input.frozen() if df is None else df
             if need_ids(rows, self._names):
                 raise InvalidBatchError(
                     "children= does not support messages of many trees: use emit()"
                 )
             given = rows.withColumn(_CHILDREN, _ids_of(rows, children))
-            rows = self._given.freeze(given, rows)
+            rows = self._input.freeze(given, rows)
             anchor = F.col(self._names.anchor).alias("anchor")
             pairs = rows.select(anchor, F.explode(_CHILDREN).alias("delta"))
             pairs = pairs.where("anchor IS NOT NULL") if unanchored else pairs
@@ -202,7 +202,7 @@ class BoltTerms:
         every = (whole and not parts) or self._unmentioned == "ack"
         rows = self._inputs
         if rows is None:
-            rows = self._given.rows if self._all_acked and every else self._given.frozen()
+            rows = self._input.rows if self._all_acked and every else self._input.frozen()
         inputs = self._term(Kind.INPUT, rows, self._unanchored)
         if whole and not every:
             self._add(Kind.MENTION, rows, self._unanchored)
@@ -210,11 +210,11 @@ class BoltTerms:
         terms = [each for each in self._terms if each.kind not in spare]
         if every:
             terms = [each.without_parent() for each in terms]
-            return self._given.job(), [*terms, inputs]
-        why = f"vanished in batch {self._given.batch_id} of query {self._given.name}"
+            return self._input.job(), [*terms, inputs]
+        why = f"vanished in batch {self._input.batch_id} of query {self._input.name}"
         if all(each.kind is Kind.TOUCH for each in terms):
             why = f"{why}: the job calls neither emit(), ack() nor fail()"
-        job = replace(self._given.job(), unmentioned=self._unmentioned, why_vanished=why)
+        job = replace(self._input.job(), unmentioned=self._unmentioned, why_vanished=why)
         return job, [*terms, inputs]
 
     def _leave_out_parts(self) -> None:
@@ -253,9 +253,9 @@ class BoltTerms:
 
     def warn(self, report: Report) -> None:
         """Log messages that vanished, and once a query that a lost row may go unnoticed."""
-        namespace = self._given.application.namespace
+        namespace = self._input.application.namespace
         written = self._dropped(report)
-        if written is not None and self._given.memory.is_first("written", report):
+        if written is not None and self._input.shared.is_first("written", report):
             log.warning(
                 "%s: batch %d of query %s wrote %d rows, and acked %d messages by ack(): the plan "
                 "of the rows has dropped messages, as an inner join does, and they count as done. "
@@ -263,18 +263,18 @@ class BoltTerms:
                 "ack()",
                 namespace,
                 report.batch_id,
-                self._given.name,
+                self._input.name,
                 written,
                 report.messages,
             )
-        if report.mentioned > self._outputs and self._given.memory.is_first("split", report):
+        if report.mentioned > self._outputs and self._input.shared.is_first("split", report):
             log.warning(
                 "%s: rows of one message were mentioned up to %d times in batch %d of query %s; to "
                 "notice when one of them is lost, use split",
                 namespace,
                 report.mentioned,
                 report.batch_id,
-                self._given.name,
+                self._input.name,
             )
         if not report.vanished:
             return
@@ -284,7 +284,7 @@ class BoltTerms:
             "If rows are left out on purpose, ack them: b.ack(rows)",
             namespace,
             report.batch_id,
-            self._given.name,
+            self._input.name,
             report.vanished,
             "fail" if self._unmentioned == "fail" else "will expire",
             ", ".join(each.partition(":")[0] for each in report.examples),
@@ -298,7 +298,7 @@ class BoltTerms:
         inputs = [each.df.select("anchor", "delta") for each in terms if each.kind is Kind.INPUT]
         counts = reduce(DataFrame.unionAll, inputs).groupBy("anchor", "delta").count()
         twice = counts.where("count > 1").selectExpr(f"anchor AS {_TWICE}").distinct()
-        return self._given.freeze(twice)
+        return self._input.freeze(twice)
 
     def without(self, terms: list[Terms], twice: DataFrame) -> list[Terms]:
         """Return the terms without those of these trees, and with a failure of each of them.
@@ -307,8 +307,8 @@ class BoltTerms:
         """
         log.warning(
             "%s: batch %d has messages that were delivered twice; their trees are failed",
-            self._given.application.namespace,
-            self._given.batch_id,
+            self._input.application.namespace,
+            self._input.batch_id,
         )
         same = F.col("anchor") == F.col(_TWICE)
         others = [
@@ -326,7 +326,7 @@ class BoltTerms:
         if need_ids(rows, self._names):
             return Terms(kind, pairs)
         names = {"anchor": self._names.anchor, "delta": self._names.tuple, **more}
-        return Terms(kind, pairs, self._given.id_columns(rows, names, unanchored))
+        return Terms(kind, pairs, self._input.id_columns(rows, names, unanchored))
 
     def _pairs(self, df: DataFrame, unanchored: bool, **more: str) -> DataFrame:
         """Return rows (anchor, delta, ..), one for each tree that a message belongs to.

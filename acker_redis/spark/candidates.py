@@ -8,9 +8,9 @@ from pyspark.sql.types import LongType
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.spark.ids import Ids
-from acker_redis.spark.memory import Application
 from acker_redis.spark.names import check_case, check_hidden, need, need_ids
 from acker_redis.spark.numbering import in_blocks
+from acker_redis.spark.shared_state import Application
 
 BATCH = "batch_id"
 

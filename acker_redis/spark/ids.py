@@ -38,8 +38,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import ANCHOR_MAX
 from acker_redis.spark import id_texts
+from acker_redis.spark.hidden_scalar import HiddenScalar
 from acker_redis.spark.names import Names, check_hidden, need_ids
-from acker_redis.spark.one_row import OneRow
 
 _SECRET = "_acker_secret"  # noqa: S105 - the name of a column
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -66,7 +66,7 @@ class Ids:
         self.maker = maker
         self._names = names or Names()
         secret = hashlib.sha256(_joined(maker.known_salt(), "spark").encode()).hexdigest()[:32]
-        self._one = OneRow(spark, _SECRET, secret)
+        self._one = HiddenScalar(spark, _SECRET, secret)
 
     def anchor(self, *cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
         """Return a BIGINT column with the anchor of each record's tree: ``1 .. 2**62 - 1``.

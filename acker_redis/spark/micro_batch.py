@@ -26,9 +26,9 @@ from acker_redis.spark.fold.apply import apply
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.functions import Counted
-from acker_redis.spark.given import Given
-from acker_redis.spark.memory import check_unmentioned
+from acker_redis.spark.input_batch import InputBatch
 from acker_redis.spark.names import need_ids
+from acker_redis.spark.shared_state import check_unmentioned
 from acker_redis.spark.splitting import Empty, check_empty, parts
 from acker_redis.spark.streams.queue import Queue, prepare, rows_written
 from acker_redis.spark.tracking import Tracking, check_key
@@ -81,15 +81,15 @@ class MicroBatch:
 
     """
 
-    def __init__(self, given: Given, unmentioned: Unmentioned) -> None:
+    def __init__(self, given: InputBatch, unmentioned: Unmentioned) -> None:
         check_unmentioned(unmentioned)
-        self._given = given
+        self._input = given
         self.batch_id = given.batch_id
         self.query_id = given.query_id
         self.report: Report | None = None
         """The report of the batch; None until the batch is applied."""
         self._application = given.application
-        self._memory = given.memory
+        self._shared = given.shared
         self._terms = BoltTerms(given, unmentioned)
         self._edges: set[str] = set()
         self._splits = 0
@@ -109,7 +109,7 @@ class MicroBatch:
     @property
     def df(self) -> DataFrame:
         """The rows of the batch, evaluated once."""
-        return self._given.frozen()
+        return self._input.frozen()
 
     def freeze(self, df: DataFrame) -> DataFrame:
         """Evaluate rows once now; return them as committed files (``staging`` of :class:`Acker`).
@@ -119,7 +119,7 @@ class MicroBatch:
         ``df`` itself, as in ``df["price"]``, is not one of the result. A no-op for a batch that was
         opened with ``freeze=False``.
         """
-        return self._given.freeze(df)
+        return self._input.freeze(df)
 
     def track(
         self,
@@ -191,12 +191,12 @@ class MicroBatch:
             raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         columns = check_key(key, source_id, self._application.ledger)
         prepare(
-            queue, self._given.rows, self._application.names.anchor, self._application.names.tuple
+            queue, self._input.rows, self._application.names.anchor, self._application.names.tuple
         )
-        tracking = Tracking(self._given, source, names, attempt, columns, queue, bad_rows)
-        with self._given.described("track"), self._given.once_a_run():
-            messages, self.report = tracking.run(self._given.rows, source_id)
-        self._given.note(self.report)
+        tracking = Tracking(self._input, source, names, attempt, columns, queue, bad_rows)
+        with self._input.described("track"), self._input.once_a_run():
+            messages, self.report = tracking.run(self._input.rows, source_id)
+        self._input.note(self.report)
         return messages
 
     def emit(
@@ -250,7 +250,7 @@ class MicroBatch:
             df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
         # A later batch may emit a row of this batch again. That is another message, so its id must
         # differ: two messages of one id would cancel.
-        ids, run = self._given.ids, self._given.run
+        ids, run = self._input.ids, self._input.run
         covered = self._terms.covered(df)
         if not covered:
             df = self._terms.with_parents(df)
@@ -259,10 +259,10 @@ class MicroBatch:
         else:
             out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
         if queue is not None:
-            out = self._given.stage(out, queue, output)
+            out = self._input.stage(out, queue, output)
         elif freeze:
-            out = self._given.freeze(out, output)
-        messages = self._given.returned(out, self._terms.emit(out, unanchored))
+            out = self._input.freeze(out, output)
+        messages = self._input.returned(out, self._terms.emit(out, unanchored))
         prepare(queue, messages)
         if covered:
             covered.mentioned = True
@@ -308,7 +308,7 @@ class MicroBatch:
         """
         self._check_bolt()
         check_empty(empty)
-        given, names = self._given, self._application.names
+        given, names = self._input, self._application.names
         self._terms.once(df)
         self._splits += 1
         # The rows of a committed file give the same parts each time, and the same empty arrays.
@@ -346,7 +346,7 @@ class MicroBatch:
 
         """
         self._check_bolt()
-        if df is not None and not self._given.is_whole(df):
+        if df is not None and not self._input.is_whole(df):
             self._terms.once(df)
         self._terms.ack(df, children, unanchored)
 
@@ -382,7 +382,7 @@ class MicroBatch:
 
         It includes the app id, because queries of two applications may have the same id.
         """
-        return self._given.name
+        return self._input.name
 
     def write(self, df: DataFrame, sink: Queue, *, ack: bool = False) -> None:
         """Write the rows of a last bolt to a sink, before its messages are acked.
@@ -427,8 +427,8 @@ class MicroBatch:
             return
         names = self._application.names
         ids = [names.anchors] if need_ids(df, names) else [names.anchor, names.tuple]
-        if not (self._terms.covered(df) or self._given.kept(df)):
-            df = self._given.freeze(df)
+        if not (self._terms.covered(df) or self._input.kept(df)):
+            df = self._input.freeze(df)
         self._replace(df.drop(*ids), sink)
         # Not before: a job may catch an error of the sink, and then no row is there.
         self._terms.ack(df, None, unanchored=False)
@@ -438,11 +438,11 @@ class MicroBatch:
 
         Return what its method returns.
         """
-        applied = self._given.was_applied()
-        with self._given.steps("write"):
+        applied = self._input.was_applied()
+        with self._input.steps("write"):
             write = sink.write if applied else sink.replace
             returned = write(df, self.name, self.batch_id)
-        if not applied and self._given.was_applied():
+        if not applied and self._input.was_applied():
             raise LaneError(
                 f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
                 "while this one replaced its rows in the sink: rows that were acked may be "
@@ -474,7 +474,7 @@ class MicroBatch:
             )
         self._check_unwritten(queue)
         repeated = bool(self.report.repeated or self.report.changed)
-        aside = None if self.report.changed else self._given.aside(messages, queue)
+        aside = None if self.report.changed else self._input.aside(messages, queue)
         if aside is not None:
             aside.publish(replace=not repeated)
             aside.delete()
@@ -485,7 +485,7 @@ class MicroBatch:
 
     def is_staged(self, messages: DataFrame, queue: Queue | None) -> bool:
         """Return whether :meth:`hand_on` publishes these messages without writing them again."""
-        return queue is not None and self._given.aside(messages, queue) is not None
+        return queue is not None and self._input.aside(messages, queue) is not None
 
     def _check_unwritten(self, queue: Queue) -> None:
         """Raise InvalidBatchError for a second write to one queue; it would replace the first."""
@@ -502,10 +502,10 @@ class MicroBatch:
                 "a batch can be opened once: call acker.batch(df, batch_id) again"
             )
         if self._application.mode != "driver":
-            check_packages(self._given.rows.sparkSession)
-        self._given.claim()
+            check_packages(self._input.rows.sparkSession)
+        self._input.claim()
         self._open = self._opened = True
-        self._memory.begins(self.query_id, self._given.rows)
+        self._shared.begins(self.query_id, self._input.rows)
         return self
 
     def __exit__(
@@ -515,21 +515,21 @@ class MicroBatch:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._memory.forget(self.query_id)
+            self._shared.forget(self.query_id)
         elif not self._tracked:
             self._open = False
             try:
                 self._apply()
             except BaseException:
-                self._memory.forget(self.query_id)
+                self._shared.forget(self.query_id)
                 raise
         self._open = False
 
     def _apply(self) -> None:
-        given, began = self._given, time.monotonic()
+        given, began = self._input, time.monotonic()
         job, terms = self._terms.finish()
         with given.steps("read_ids"):
-            place = self._memory.place(given.rows, self.query_id, given.is_frozen, terms)
+            place = self._shared.place(given.rows, self.query_id, given.is_frozen, terms)
         with given.described("apply"), given.once_a_run():
             try:
                 done = apply(job, terms, place, given.keep, given.steps)

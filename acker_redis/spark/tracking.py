@@ -12,13 +12,14 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
+from acker_redis.spark.admission import wait_for_room
 from acker_redis.spark.bad_rows import without_bad_rows
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind
 from acker_redis.spark.functions import Counted, counted
-from acker_redis.spark.given import Given
+from acker_redis.spark.input_batch import InputBatch
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import check_case
 from acker_redis.spark.numbering import (
@@ -34,7 +35,6 @@ from acker_redis.spark.numbering import (
     number,
 )
 from acker_redis.spark.plans import constants
-from acker_redis.spark.room import wait_for_room
 from acker_redis.spark.source_files import number_range
 from acker_redis.spark.streams.queue import Queue, can_stage
 
@@ -50,7 +50,7 @@ class Tracking:
 
     def __init__(
         self,
-        batch: Given,
+        batch: InputBatch,
         source: str,
         edges: Sequence[str],
         attempt: int | str | Column,
@@ -149,7 +149,7 @@ class Tracking:
         if self._queue is None or freeze:
             trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
-        name, large = self._names.anchor, batch.memory.is_large(batch.query_id)
+        name, large = self._names.anchor, batch.shared.is_large(batch.query_id)
         known = None if batch.kept(trees) else _known(trees)
         with batch.steps("read_ids"):
             found = number(trees, name, self._source, whose, batch.ids, least, large, known)
@@ -206,7 +206,7 @@ class Tracking:
                 terms.append(Terms(Kind.TRACK, loose, files))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
         with batch.steps("read_ids"):
-            place = batch.memory.place(trees, batch.query_id, terms=terms)
+            place = batch.shared.place(trees, batch.query_id, terms=terms)
         # Absent slots count as pending, too.
         counts = [0] * job.shards
         for block in found.blocks:

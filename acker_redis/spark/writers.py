@@ -19,9 +19,9 @@ from acker_redis.spark.acker import Acker
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.functions import Counted
-from acker_redis.spark.memory import check_unmentioned
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import optional_why
+from acker_redis.spark.shared_state import check_unmentioned
 from acker_redis.spark.splitting import Split
 from acker_redis.spark.streams.queue import Queue, check_queues
 from acker_redis.spark.tracking import check_key

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker_api.paths import OWN
 from acker_redis.errors import ConfigError
-from acker_redis.ops.settings import explain, read_secret
+from acker_redis.ops.settings import read_secret, settings_error
 
 PREFIX = "ACKER_REDIS_API_"
 
@@ -149,7 +149,7 @@ class ApiSettings(BaseSettings):
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
-            raise ConfigError(explain(error, PREFIX)) from None
+            raise ConfigError(settings_error(error, PREFIX)) from None
 
     def read_token(self) -> str | None:
         """Return the token, from its file if one is set; None if there is none. See ``_secret``."""

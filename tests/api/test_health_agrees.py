@@ -21,7 +21,7 @@ from acker_redis.cli.status_view import draw
 from acker_redis.doctor import TITLES, checks_namespace, health
 from acker_redis.doctor.facts import Waiting
 from acker_redis.doctor.health import THRESHOLDS
-from acker_redis.doctor.standing import standing
+from acker_redis.doctor.status_json import status_json
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
@@ -55,7 +55,7 @@ def by_rest(case: Borderline) -> set[str]:
 
 
 def by_json(case: Borderline) -> set[str]:
-    told = standing(case.after, case.growth, oldest(case), untaken=case.untaken)
+    told = status_json(case.after, case.growth, oldest(case), untaken=case.untaken)
     return {each["id"] for each in told["findings"]}
 
 
@@ -163,7 +163,7 @@ def test_each_finding_has_an_alert_or_a_reason() -> None:
 def test_rest_and_command_line_share_the_status_model() -> None:
     status: Status = BORDERLINE["least_nacks"].after
     growth = BORDERLINE["least_nacks"].growth
-    told = standing(status, growth)
+    told = status_json(status, growth)
     assert NamespaceStatus.of(status, None, growth).model_dump() == told
     for name, model in NamespaceStatus.model_fields.items():
         assert name in told, f"REST has {name}, and status --json has not"

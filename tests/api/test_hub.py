@@ -45,9 +45,9 @@ class Rig:
         """While it is cleared, polls wait after they have read."""
         self.held.set()
         self.reading = 0
-        self.hub = Hub(None, self._standing, None)  # type: ignore[arg-type]
+        self.hub = Hub(None, self._status, None)  # type: ignore[arg-type]
 
-    async def _standing(self, _: str) -> Any:
+    async def _status(self, _: str) -> Any:
         exists = self.exists
         self.reading += 1
         await self.held.wait()

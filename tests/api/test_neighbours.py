@@ -18,14 +18,14 @@ from acker_api.reading.reader import Seen, Survey
 from acker_api.shapes.history import NamespaceHistory, Slo
 from acker_redis.doctor import examine
 from acker_redis.doctor.readings import Readings as Recent
-from acker_redis.doctor.standing import standing
+from acker_redis.doctor.status_json import status_json
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import SchemaError
 from acker_redis.flows.history import Readings, history_of, losses_of, objectives_of
 from acker_redis.protocol import commands
 from acker_redis.protocol.history import Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.series import RANGES, merged
+from acker_redis.protocol.series import RANGES, merged_buckets
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tables import history_csv, objectives_csv
 from acker_redis.transport import bounded
@@ -78,7 +78,7 @@ def test_any_meta_is_refused_or_can_be_shown(wrong: dict[bytes, bytes], trees: i
     if refused:
         return
     status = Status("orders", shard.config, (shard,))
-    assert json.dumps(standing(status))
+    assert json.dumps(status_json(status))
     body, _ = encode(Survey({"orders": Seen(status, 0)}), "")
     assert 'acker_up{namespace="orders"} 1.0' in body.decode()
     assert len(body) < 100_000
@@ -126,7 +126,7 @@ def test_any_history_can_be_shown(minutes: list[bytes | None], hours: list[bytes
     readings = Readings(status_of(META), minutes, hours)
     for wanted in RANGES:
         found = history_of(readings, wanted)
-        buckets = merged(found.buckets, 300)
+        buckets = merged_buckets(found.buckets, 300)
         assert json.dumps(NamespaceHistory.of(found, buckets).model_dump(mode="json"))
         assert history_csv(found.buckets)
     found = objectives_of(readings)

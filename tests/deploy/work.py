@@ -17,7 +17,7 @@ from acker_redis import (
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.batching.sent import Part
 from acker_redis.flows.groups import read_groups, read_members
-from acker_redis.flows.names import names
+from acker_redis.flows.namespace_list import read_names
 from acker_redis.ops import acl
 from acker_redis.ops.reshard import reshard
 from acker_redis.protocol.commands import Fence
@@ -36,7 +36,7 @@ def create(users: Users) -> None:
     """Admin: create the namespace, and read the state of the server."""
     with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.create(AckerConfig(shards=SHARDS, tick_ms=3_600_000))
-        assert users.namespace in acker.connection.drive(names())
+        assert users.namespace in acker.connection.drive(read_names())
         client = acker.connection.client
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert acker.connection.version()
@@ -174,7 +174,7 @@ def rotate(users: Users) -> None:
         assert (status.pending, status.expiring) == (0, 0)
         assert status.counters["expired"] >= 3
         if users.all_namespaces:
-            assert users.namespace in acker.connection.drive(names())
+            assert users.namespace in acker.connection.drive(read_names())
 
 
 def view(users: Users) -> None:
@@ -195,7 +195,7 @@ def view(users: Users) -> None:
         if live:
             live.close()
         if users.all_namespaces:
-            assert users.namespace in acker.connection.drive(names())
+            assert users.namespace in acker.connection.drive(read_names())
 
 
 def end(users: Users) -> None:
@@ -208,7 +208,7 @@ def end(users: Users) -> None:
         assert acker.configure(high_water=5000).high_water == 5000
         assert reshard(acker, 2 * SHARDS).shards == 2 * SHARDS
         acker.drop()
-        assert users.namespace not in acker.connection.drive(names())
+        assert users.namespace not in acker.connection.drive(read_names())
 
 
 def all_roles(users: Users) -> None:

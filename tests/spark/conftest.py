@@ -91,7 +91,7 @@ def by_driver(make_spark_acker: MakeSparkAcker) -> "Acker":
 
 def change(acker: "Acker", **settings: Any) -> None:
     """Change settings of an existing acker."""
-    acker.memory.application = replace(acker.application, **settings)
+    acker.shared.application = replace(acker.application, **settings)
 
 
 # Terms, and the meaning of calls.

@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[Trick, str]] = {
 }  # fmt: skip
 HARMLESS: dict[str, Trick] = {
     "on two edges": lambda b, old: [b.emit(b.df, edge="e"), b.emit(b.df, edge="f")],
-    "evaluated again": lambda b, old: [b.emit(b._given.rows, edge="e")],
+    "evaluated again": lambda b, old: [b.emit(b._input.rows, edge="e")],
     "fan-out with a key": lambda b, old: fanned(b, ["k"]),
     "swapped anchors": swapped,
     "outer join, unanchored": lambda b, old: outer(b, unanchored=True),

@@ -285,7 +285,7 @@ def test_restarted_driver_derives_the_same_ids(
 
     def run(acker: Acker) -> tuple[list[Row], list[Row], int]:
         targets._clients.clear()  # a new process reads the salt again
-        acker.memory._ids = None
+        acker.shared._ids = None
         first = track(acker, rows_of(spark, "a", "b"), edges=["x", "y"])
         with acker.batch(first, 0, query_id="bolt") as b:
             out = b.emit(b.df.crossJoin(spark.range(2)), edge="y", key=["id"])

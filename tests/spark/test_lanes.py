@@ -19,22 +19,22 @@ from acker_redis.errors import (
 )
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.apply import Done, Job, OnChanged, in_driver
 from acker_redis.spark.fold.content import Sealed
-from acker_redis.spark.fold.target import Target
-from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.fold.turns import (
+from acker_redis.spark.fold.lanes import (
     CHUNKS,
     GENERATIONS,
     MAX_BATCH_ID,
+    AppliedContent,
     LaneTurn,
-    Standing,
+    applied_content,
     digest_of,
     lane_of,
     send,
-    standing,
 )
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.terms import Kind
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Term, packed, sealed, url_of
@@ -122,18 +122,18 @@ def test_the_longest_name_of_a_lane(acker: Acker) -> None:
         lane_of("a" * 64, "q" * 57)
 
 
-def test_standing_returns_the_applied_content(make_any_acker: MakeAcker) -> None:
+def test_applied_content_returns_the_applied_content(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2)
     driver = Driver(acker)
-    assert standing(acker, LANE, 5) is None
+    assert applied_content(acker, LANE, 5) is None
     done = driver.apply(5, loose(2))
     digest = digest_of((s, each.digest) for s, each in sealed(loose(2), 2, source="t").items())
     assert numbers(done, "tracked") == 2
-    assert standing(acker, LANE, 5) == Standing(0, digest)
-    assert standing(acker, LANE, 6) is None
+    assert applied_content(acker, LANE, 5) == AppliedContent(0, digest)
+    assert applied_content(acker, LANE, 6) is None
     with pytest.raises(LaneError, match="batch 4 runs although batch 5"):
-        standing(acker, LANE, 4)
-    assert standing(acker, lane_of("app", "another"), 0) is None
+        applied_content(acker, LANE, 4)
+    assert applied_content(acker, lane_of("app", "another"), 0) is None
 
 
 def test_two_contents_in_one_generation_match_no_retry(make_any_acker: MakeAcker) -> None:
@@ -144,7 +144,7 @@ def test_two_contents_in_one_generation_match_no_retry(make_any_acker: MakeAcker
     assert (zero.shard, other.shard) == (0, 1)
     for content in (zero, other):
         send(acker, LaneTurn(LANE, 0, 0, digest_of([(content.shard, content.digest)])), content)
-    assert standing(acker, LANE, 0) == Standing(0, "")
+    assert applied_content(acker, LANE, 0) == AppliedContent(0, "")
     for terms in (even, odd, even + odd):
         with pytest.raises(ChangedBatchError):
             Driver(acker).apply(0, terms)
@@ -156,14 +156,14 @@ def test_batch_ids_at_the_limits(acker: Acker, batch_id: int) -> None:
     content = one(loose(3000))
     last = turn(content, batch_id, GENERATIONS - 1)
     assert send(acker, last, content).tracked == 3000
-    assert standing(acker, LANE, batch_id) == Standing(GENERATIONS - 1, last.digest)
+    assert applied_content(acker, LANE, batch_id) == AppliedContent(GENERATIONS - 1, last.digest)
     assert (MAX_BATCH_ID * GENERATIONS + GENERATIONS) * CHUNKS < 10**15
 
 
 @pytest.mark.parametrize("batch_id", [-1, MAX_BATCH_ID + 1])
 def test_batch_ids_beyond_the_limits_are_refused(acker: Acker, batch_id: int) -> None:
     with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
-        standing(acker, LANE, batch_id)
+        applied_content(acker, LANE, batch_id)
     with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
         Driver(acker).apply(batch_id, loose(1))
 
@@ -355,7 +355,7 @@ def test_changed_batch_fails_its_trees(make_any_acker: MakeAcker, shards: int) -
     assert found["s4"] == found["s5"] == ["nack failed"]
     assert {label: found[label] for label in "abcd"} == dict.fromkeys("abcd", ["nack failed"] * 3)
     assert not found.keys() & {"s0", "s1"}, "they stay pending until they expire"
-    generation = standing(acker, LANE, 0)
+    generation = applied_content(acker, LANE, 0)
     assert generation
     assert generation.generation == 1
     counters = total(acker)
@@ -385,7 +385,7 @@ def test_retry_after_a_crash_while_trees_are_failed(
         driver.apply(0, changed, dies_before)
     assert driver.apply(0, changed).changed
     assert driver.apply(0, changed).changed
-    state = standing(acker, LANE, 0)
+    state = applied_content(acker, LANE, 0)
     assert state
     assert state.generation == 1
     found = nacked(acker)
@@ -399,7 +399,7 @@ def test_first_content_after_another_content_is_changed_too(acker: Acker) -> Non
     driver.apply(0, loose(3))
     assert driver.apply(0, loose(3, 1)).changed
     assert driver.apply(0, loose(3)).changed
-    state = standing(acker, LANE, 0)
+    state = applied_content(acker, LANE, 0)
     assert state
     assert state.generation == 2
     assert nacked(acker).keys() == {"s0", "s1", "s2", "s3"}

@@ -101,9 +101,9 @@ def progress(batch_id: int, name: str | None = None, query_id: uuid.UUID = QUERY
 
 def test_report_is_that_of_the_last_run(one: Acker) -> None:
     for batch_id in range(150):
-        one.memory.note(report("q", batch_id))
-    one.memory.note(report("other", 120, acked=8))
-    one.memory.note(report("q", 120, repeated=1))
+        one.shared.note(report("q", batch_id))
+    one.shared.note(report("other", 120, acked=8))
+    one.shared.note(report("q", 120, repeated=1))
     found = one.report("q", 120)
     assert found
     assert found.repeated == 1
@@ -116,15 +116,15 @@ def test_progress_is_joined_with_reports(
 ) -> None:
     seen: list[dict[str, Any]] = []
     listener = AckerListener(one, other, on_progress=seen.append)
-    one.memory.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
-    other.memory.note(report("by-hand", 1, acked=2, changed=True))
-    other.memory.note(
+    one.shared.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
+    other.shared.note(report("by-hand", 1, acked=2, changed=True))
+    other.shared.note(
         report(
             str(QUERY), 2, messages=3, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6,
             timings=Timings(5, 4, 3, 2),
         )
     )  # fmt: skip
-    other.memory.note(report(str(QUERY), 4, failed=2, vanished=2))
+    other.shared.note(report(str(QUERY), 4, failed=2, vanished=2))
     caplog.clear()
     with caplog.at_level(logging.INFO, "acker_redis.spark.listener"):
         listener.onQueryProgress(progress(1, name="by-hand"))
@@ -166,7 +166,7 @@ def test_errors_of_the_listener_are_logged_and_not_raised(
         raise OSError("statsd is away")
 
     for acker in (one, other):
-        acker.memory.note(report(str(QUERY), 1))
+        acker.shared.note(report(str(QUERY), 1))
     listener = AckerListener(one, other, on_progress=fail)
     listener.onQueryProgress(progress(1))
     assert seen == [one.namespace, other.namespace], "the callback still gets the second report"

@@ -14,8 +14,8 @@ from acker_redis.errors import (
     LaneError,
 )
 from acker_redis.spark import Acker, Names, anchors_of, collect_anchors
+from acker_redis.spark.fold.lanes import LaneTurn, digest_of, send
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.fold.turns import LaneTurn, digest_of, send
 from tests.spark.conftest import MakeSparkAcker, Term, change, outcomes, sealed
 from tests.spark.world import PLACES, SCHEMA, Pair, World, firsts, frame
 from tests.support import tick, total, verdicts
@@ -384,10 +384,10 @@ def test_auto_mode_chooses_by_batch_size(
     expected: list[str],
 ) -> None:
     """From the footers of files that the driver can read, and else by counting."""
-    from acker_redis.spark import memory, staging
+    from acker_redis.spark import shared_state, staging
 
-    monkeypatch.setattr(memory, "DRIVER_MOST", 4)
-    monkeypatch.setattr(memory, "FILES_MOST", 8)  # each message and its child
+    monkeypatch.setattr(shared_state, "DRIVER_MOST", 4)
+    monkeypatch.setattr(shared_state, "FILES_MOST", 8)  # each message and its child
     if not files:
         monkeypatch.setattr(staging.Staged, "files", None)
     acker = make_spark_acker(mode="auto")

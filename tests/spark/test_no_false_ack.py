@@ -412,8 +412,8 @@ def test_rows_are_counted_after_a_failed_batch(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a small batch the driver folds; a failed batch may have been too large for it."""
-    monkeypatch.setattr("acker_redis.spark.memory.DRIVER_MOST", 4)
-    monkeypatch.setattr("acker_redis.spark.memory.FILES_MOST", 4)
+    monkeypatch.setattr("acker_redis.spark.shared_state.DRIVER_MOST", 4)
+    monkeypatch.setattr("acker_redis.spark.shared_state.FILES_MOST", 4)
     acker = make_spark_acker(mode="auto")
     track(acker, records(spark, "a"))
     assert acker.reports[-1].mode == "driver"

@@ -13,9 +13,9 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.spark.fold.apply import Job, in_driver
+from acker_redis.spark.fold.lanes import lane_of
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.fold.turns import lane_of
 from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Term, packed, url_of

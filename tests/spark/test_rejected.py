@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.spark import Acker, FileQueue, TrackWriter, counted, tracking
-from acker_redis.spark.fold import turns
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.streams.aside import Aside
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes
@@ -52,9 +52,9 @@ def kill(patch: pytest.MonkeyPatch, place: Any, name: str, after: bool, calls: i
 
 STEPS: dict[str, tuple[Any, str, bool, int]] = {
     "staged": (Tracking, "_track", False, 0),
-    "a shard applied, the other not": (turns, "send", False, 1),
-    "a reply lost": (turns, "send", True, 0),
-    "the last reply lost": (turns, "send", True, 1),
+    "a shard applied, the other not": (lanes, "send", False, 1),
+    "a reply lost": (lanes, "send", True, 0),
+    "the last reply lost": (lanes, "send", True, 1),
     "applied": (Tracking, "_messages", False, 0),
     "written without the rejected rows": (Aside, "publish", False, 0),
     "renamed": (Aside, "publish", True, 0),

@@ -16,8 +16,8 @@ from acker_redis.errors import (
 from acker_redis.ops.reshard import reshard
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.spark import room
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark import admission
+from acker_redis.spark.fold import lanes
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.test_lanes import Driver, loose, numbers
@@ -43,7 +43,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     names = SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep)
-    monkeypatch.setattr(room, "time", names)
+    monkeypatch.setattr(admission, "time", names)
     return clock
 
 
@@ -62,17 +62,17 @@ def test_batch_waits_for_the_end_of_a_reshard(
     acker = make_any_acker()
     set_reshard(acker, "1:4")
     with pytest.raises(BacklogError, match="is still being resharded after 60 s"):
-        room.wait_for_room(acker, "t", [10], 60.0, again)
+        admission.wait_for_room(acker, "t", [10], 60.0, again)
     assert "is being resharded, is waiting for room" in caplog.text
     clock.meanwhile[0] = lambda: set_reshard(acker, "")
-    assert room.wait_for_room(acker, "t", [10], 60.0, again) > 0
+    assert admission.wait_for_room(acker, "t", [10], 60.0, again) > 0
     set_reshard(acker, "1:4")
     clock.meanwhile[0] = lambda: reshard(acker, 4)
     with pytest.raises(WrongShardError, match="run the batch again"):
-        room.wait_for_room(acker, "t", [10], 60.0, again)
+        admission.wait_for_room(acker, "t", [10], 60.0, again)
 
 
-def test_standing_reads_all_shards_after_a_reshard(
+def test_applied_content_reads_all_shards_after_a_reshard(
     make_any_acker: MakeAcker,
 ) -> None:
     """The driver was started before the reshard."""
@@ -83,7 +83,7 @@ def test_standing_reads_all_shards_after_a_reshard(
     seq = 7 * lanes.GENERATIONS * lanes.CHUNKS + 1
     fence = commands.Fence("@spark/app/q", seq, "aa")
     send(other, columns([(6, 5, 0)]), fence, shard=2)
-    assert lanes.standing(acker, "@spark/app/q", 7) == lanes.Standing(0, "aa")
+    assert lanes.applied_content(acker, "@spark/app/q", 7) == lanes.AppliedContent(0, "aa")
     assert acker.config.shards == 4
 
 

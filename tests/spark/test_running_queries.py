@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_redis.spark import FileQueue
-from acker_redis.spark.fold import turns
+from acker_redis.spark.fold import lanes
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.spark.world import World, firsts, frame
 from tests.support import tick
@@ -78,7 +78,7 @@ def test_last_job_skips_a_batch_that_came_back_with_other_rows(
         writer = writer.foreachBatch(job).option("checkpointLocation", str(tmp_path / "cp"))
         writer.trigger(availableNow=True).start().awaitTermination()
 
-    send, sent = turns.send, []
+    send, sent = lanes.send, []
 
     def dying(*args: Any) -> Any:
         sent.append(args)
@@ -87,7 +87,7 @@ def test_last_job_skips_a_batch_that_came_back_with_other_rows(
         return send(*args)
 
     arrive(0)
-    monkeypatch.setattr(turns, "send", dying)
+    monkeypatch.setattr(lanes, "send", dying)
     with pytest.raises(StreamingQueryException, match="the driver was killed"):
         run("n < 15")
     for _ in range(2):

@@ -32,7 +32,7 @@ def test_plans_show_no_secret(spark: SparkSession, make_spark_acker: MakeSparkAc
     assert "scalar-subquery" in shown
     hidden = secrets_of(ids, ("anchor", "s"), ("anchor", ""), ("message", "e"), ("child", "e"))
     assert [each for each in hidden if each in shown] == []
-    shown = "".join([repr(ids), repr(acker), repr(acker.__dict__), repr(acker.memory.__dict__)])
+    shown = "".join([repr(ids), repr(acker), repr(acker.__dict__), repr(acker.shared.__dict__)])
     assert [each for each in hidden if each in shown] == []
 
 

@@ -26,13 +26,13 @@ from acker_redis.spark import (
     Counted,
     Ledger,
     Names,
+    admission,
     counted,
     kafka_source_id,
-    room,
     source_id,
     tracking,
 )
-from acker_redis.spark import memory as acker_module
+from acker_redis.spark import shared_state as acker_module
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
 from tests.support import block_outcomes, tick, total
 
@@ -604,7 +604,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> li
         meanwhile()
 
     clock = SimpleNamespace(monotonic=lambda: 10 * sum(slept), sleep=sleep)
-    monkeypatch.setattr(room, "time", clock)
+    monkeypatch.setattr(admission, "time", clock)
     return slept
 
 
@@ -715,7 +715,7 @@ def test_short_ticks_give_one_warning_per_query(
         caplog.clear()
         for _ in range(4):
             with caplog.at_level(logging.WARNING):
-                acker.memory.begins(query, spark.range(1))
+                acker.shared.begins(query, spark.range(1))
             now[0] += seconds
         warnings = caplog.text.count(
             "a tree may expire after 20 s, and the batches of this query are 7 s apart"

@@ -23,7 +23,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.flows import known, names
+from acker_redis.flows import known, namespace_list
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, RESERVED, ShardKeys
@@ -133,7 +133,7 @@ def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
 def test_error_of_an_unknown_namespace_notes_those_that_exist(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    there = [make_any_acker().namespace for _ in range(names.MAX_NAMED + 2)]
+    there = [make_any_acker().namespace for _ in range(namespace_list.MAX_NAMED + 2)]
     client = make_any_acker().connection.client  # the eleventh
     rule = "reset on >pw ~acker:{* +@all"
     client.execute_command("ACL", "SETUSER", "narrow", *rule.split())

@@ -4,7 +4,7 @@ import pytest
 
 from acker_redis.errors import SchemaError
 from acker_redis.flows.groups import read_groups
-from acker_redis.flows.names import names
+from acker_redis.flows.namespace_list import read_names
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.protocol.outcome import parse_entry
 from acker_redis.sync.client import Acker
@@ -36,7 +36,7 @@ def test_tampered_meta_raises_schema_error(
 def test_invalid_members_of_the_set_are_no_namespaces(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.sadd(NAMESPACES, b"\xff\xfe", "two words", "", "x" * 65)
-    assert acker.connection.drive(names()) == [acker.namespace]
+    assert acker.connection.drive(read_names()) == [acker.namespace]
 
 
 _MIXED = {

@@ -35,8 +35,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     WrongShardError,
 )
-from acker_redis.spark.fold import route
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold import lanes, route
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import ShardReport
@@ -195,13 +194,13 @@ Phase = Sealing | Sending | None
 """None: check and send in one phase, for a namespace with one shard."""
 
 
-def _standing(job: Job) -> lanes.Standing | None:
+def _applied_content(job: Job) -> lanes.AppliedContent | None:
     """Return the content of this batch that was applied before; None if none was.
 
     Raises WrongShardError if the batch was packed for another number of shards.
     """
     client = job.target.client()
-    before = lanes.standing(client, job.lane, job.batch_id)
+    before = lanes.applied_content(client, job.lane, job.batch_id)
     if client.config.shards != job.shards:
         # Some shards would apply such calls and others refuse them. A retry with the new number of
         # shards would then have another digest.
@@ -214,7 +213,7 @@ def _standing(job: Job) -> lanes.Standing | None:
 
 def _first_turn(job: Job, digest: str) -> lanes.LaneTurn | None:
     """Return the turn of a new batch, or of a retry; None if all trees of the batch must fail."""
-    before = _standing(job)
+    before = _applied_content(job)
     if before is None or before.digest == digest:
         generation = before.generation if before else 0
         return lanes.LaneTurn(job.lane, job.batch_id, generation, digest)
@@ -228,7 +227,7 @@ def _next_turn(job: Job, digest: str) -> lanes.LaneTurn:
 
     ``digest`` is the digest of these failures. If the lane has this digest, the turn is a retry.
     """
-    before = _standing(job)
+    before = _applied_content(job)
     generation = before.generation if before else 0
     if before is None or before.digest != digest:
         generation += 1

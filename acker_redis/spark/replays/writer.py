@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from acker_redis.errors import BacklogError, ConfigError, HighWaterError, InvalidBatchError
 from acker_redis.protocol.keys import check_name
 from acker_redis.spark.acker import Acker
+from acker_redis.spark.fold.lanes import applied_content
 from acker_redis.spark.fold.report import Report
-from acker_redis.spark.fold.turns import standing
 from acker_redis.spark.functions import Counted
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.numbering import LEAST, MAX_SPREAD
@@ -195,7 +195,7 @@ class ReplayWriter:
                 ).drop(_NEXT)
         except (HighWaterError, BacklogError, ConfigError, InvalidBatchError) as error:
             lane = acker.application.lane(batch.query_id)
-            if standing(acker.client, lane, batch.batch_id) is not None:
+            if applied_content(acker.client, lane, batch.batch_id) is not None:
                 raise
             # Verdicts must be taken meanwhile, and another run may find other records.
             waiting.postpone()

@@ -7,7 +7,7 @@ from typing import cast
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.streams.outcome_options import number_of, target_of

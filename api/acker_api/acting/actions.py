@@ -28,7 +28,7 @@ from acker_redis.errors import (
     SchemaError,
 )
 from acker_redis.flows.lane import Lane
-from acker_redis.protocol.config import AckerConfig, requested
+from acker_redis.protocol.config import AckerConfig, requested_config
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState
 
@@ -77,7 +77,7 @@ class Actions:
             nonlocal there
             with suppress(NamespaceNotFoundError):
                 there = await self._reader.read(self._reader.acker(namespace).config)
-            wanted.append(requested(namespace, there, given))
+            wanted.append(requested_config(namespace, there, given))
             return asdict(there) if there else None
 
         async def create() -> Done[tuple[bool, AckerConfig]]:

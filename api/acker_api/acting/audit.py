@@ -30,7 +30,7 @@ from acker_api.auth.tokens import Role, Who
 from acker_api.problems import Problem
 from acker_api.reading.reader import Reader
 from acker_redis.errors import AckerError
-from acker_redis.flows.names import valid
+from acker_redis.flows.namespace_list import valid_names
 from acker_redis.logs import Event
 from acker_redis.protocol.keys import AUDIT, AUDITED, NAMESPACES, audit_of
 
@@ -166,7 +166,7 @@ class Audit:
         """
         begin = audit_page.parse(before) if before else None
         members = await self._reader.ask("SMEMBERS", AUDITED)
-        names = [name for name in valid(members) if who.sees(name)]
+        names = [name for name in valid_names(members) if who.sees(name)]
         streams = ["", *names] if who.everywhere else names
         found = await self._reader.scan_flow(audit_page.newest(streams, limit, begin))
         next_ = audit_page.cursor(found[-1].key) if len(found) == limit else None

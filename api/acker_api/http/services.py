@@ -130,12 +130,12 @@ class Services:
             ages=Ages(reader.untaken_of),
             judged=Kept(overview.judge, JUDGED_EACH, longer=lambda judged, took: judged.every),
             pulse=Pulse(reader.ping, api_settings.answer_within),
-            live=Hub(client, lambda name: services.standing(name), overview.judge),
+            live=Hub(client, lambda name: services.status(name), overview.judge),
         )
         reader.moved.listens = services.live.listen_again
         return services
 
-    async def standing(self, namespace: str) -> NamespaceStatus:
+    async def status(self, namespace: str) -> NamespaceStatus:
         """Return the state of a namespace with its oldest tree; raises as ``Reader.status``."""
         status = await self.reader.status(namespace)
         rates, growth = self.lately.add(status), self.minute.add(status)

@@ -37,12 +37,12 @@ class Hub:
     def __init__(
         self,
         client: Any,
-        standing: Callable[[str], Awaitable[NamespaceStatus]],
+        statuses: Callable[[str], Awaitable[NamespaceStatus]],
         judge: Callable[[], Awaitable[Judged]],
     ) -> None:
         self._client = client
         # Not cached: a client that asks because Redis has just failed must not get an old state.
-        self._standing = KeptEach(standing, 0.0)
+        self._statuses = KeptEach(statuses, 0.0)
         self._judge = Kept(judge)
         self._watches: dict[str | None, Watch] = {}
         self._listeners: dict[Listener, str | None] = {}
@@ -122,7 +122,7 @@ class Hub:
         closing = [self._feed.close()] if self._feed else []
         watches, self._watches, self._feed = list(self._watches.values()), {}, None
         await asyncio.gather(*closing, *(watch.close() for watch in watches), *self._ending)
-        await self._standing.close()
+        await self._statuses.close()
         await self._judge.close()
 
     def heard(self, channel: bytes, message: bytes) -> None:
@@ -179,7 +179,7 @@ class Hub:
             if namespace is None:
                 watch = ListWatch(ring, self._judge.get)
             else:
-                watch = NamespaceWatch(namespace, ring, self._standing)
+                watch = NamespaceWatch(namespace, ring, self._statuses)
                 if self._feed.tried.is_set():
                     watch.hears(self._feed.why)
             self._watches[namespace] = watch

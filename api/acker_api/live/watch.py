@@ -118,8 +118,8 @@ class Watch(ABC, Board):
 class NamespaceWatch(Watch):
     """A namespace: its state, and its verdicts."""
 
-    def __init__(self, namespace: str, ring: Ring, standing: KeptEach[NamespaceStatus]) -> None:
-        self._namespace, self._standing = namespace, standing
+    def __init__(self, namespace: str, ring: Ring, statuses: KeptEach[NamespaceStatus]) -> None:
+        self._namespace, self._statuses = namespace, statuses
         self._edges: tuple[str, ...] = ()
         self._gathering = Gathering()
         self._feed_tag = ""
@@ -165,7 +165,7 @@ class NamespaceWatch(Watch):
 
     async def _poll(self) -> float:
         try:
-            status = await self._standing.get(self._namespace)
+            status = await self._statuses.get(self._namespace)
         except NamespaceNotFoundError:
             self._feed_tag = ""
             raise

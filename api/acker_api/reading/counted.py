@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from acker_redis.doctor.standing import MAX_SOURCES, OTHERS, most
+from acker_redis.doctor.status_json import MAX_SOURCES, OTHERS, most_waiting
 from acker_redis.protocol.status import Status
 
 NO_EDGE = "(none)"
@@ -101,7 +101,7 @@ def _sources(states: dict[str, Status], dataset: str) -> Iterator[Metric]:
     )
     for name, status in states.items():
         made = status.good
-        for source, count in most(status.ended).items():
+        for source, count in most_waiting(status.ended).items():
             if source != OTHERS:
                 ended.add_metric([name, dataset, source], count)
                 good.add_metric([name, dataset, source], made.get(source, 0))

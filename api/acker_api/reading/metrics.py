@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.counted import NO_EDGE, counters
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor.standing import MAX_SOURCES, OTHERS, backlog_ratio, most
+from acker_redis.doctor.status_json import MAX_SOURCES, OTHERS, backlog_ratio, most_waiting
 from acker_redis.logs import Event
 from acker_redis.protocol.status import Status
 
@@ -233,9 +233,9 @@ def _backlog(seen: dict[str, Seen]) -> Iterator[Metric]:
     )
     for name, each in seen.items():
         status = each.status
-        for source, ms in most(dict(each.untaken or {}), max).items():
+        for source, ms in most_waiting(dict(each.untaken or {}), max).items():
             oldest.add_metric([name, source], ms / 1000)
-        for source, count in most(status.backlog).items():
+        for source, count in most_waiting(status.backlog).items():
             backlog.add_metric([name, source], count)
         for source, part in backlog_ratio(status).items():
             ratio.add_metric([name, source], part)

@@ -18,7 +18,7 @@ from typing import Any
 from acker_api.problems import of_error
 from acker_api.reading.ages import Ages
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor.health import judge, level, rotation, wrong
+from acker_redis.doctor import health
 from acker_redis.doctor.readings import Readings
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.logs import Event
@@ -95,18 +95,20 @@ class Overview:
     def _judged(self, name: str, seen: Seen) -> Row:
         status = seen.status
         growth = self._minute.add(status)
-        found = wrong(judge(status, growth, seen.oldest_ms, None, seen.untaken, seen.recent))
+        found = health.wrong(
+            health.judge(status, growth, seen.oldest_ms, None, seen.untaken, seen.recent)
+        )
         return {
             "name": name,
             "up": True,
-            "level": level(found),
+            "level": health.level(found),
             "findings": [finding.to_dict() for finding in found],
             "open": status.open,
             "pending": status.pending,
             "expiring": status.expiring,
             "untaken": sum(status.backlog.values()),
             "oldest_ms": seen.oldest_ms,
-            "rotator": rotation(status.shards),
+            "rotator": health.rotation(status.shards),
             "high_water": status.high_water,
             "high_water_ratio": status.high_water_ratio,
             "lag_ms": status.lag_ms,

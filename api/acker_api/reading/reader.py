@@ -25,7 +25,7 @@ from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import AckerError, SchemaError
 from acker_redis.flows.browse import OldestTree
 from acker_redis.flows.history import read_base
-from acker_redis.flows.names import names
+from acker_redis.flows.namespace_list import read_names
 from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.flows.untaken import read_untaken
 from acker_redis.flows.waits import Waits, read_waits
@@ -177,7 +177,7 @@ class Reader:
 
     async def names(self) -> list[str]:
         """Return all names, sorted. Raise RedisUnavailableError if no answer came in time."""
-        flow = names(time.monotonic() + RETRY_FOR)
+        flow = read_names(time.monotonic() + RETRY_FOR)
         seconds = min(self._answer_within, self._scrape_within)
         self._known = await within(seconds, lambda: self._connection.drive(flow))
         return self._known

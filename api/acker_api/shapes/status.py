@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from acker_api.shapes.trees import Oldest
-from acker_redis.doctor.standing import settings, standing
+from acker_redis.doctor.status_json import config_json, status_json
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
@@ -117,7 +117,7 @@ class Configuration(BaseModel):
     @classmethod
     def of(cls, config: AckerConfig) -> "Configuration":
         """Convert a configuration."""
-        return cls(**settings(config))
+        return cls(**config_json(config))
 
 
 class Counters(BaseModel):
@@ -306,7 +306,7 @@ class NamespaceStatus(BaseModel):
         recent: Growth | None = None,
     ) -> "NamespaceStatus":
         """Convert a status."""
-        found = cls.model_validate(standing(status, growth, oldest, rates, untaken, recent))
+        found = cls.model_validate(status_json(status, growth, oldest, rates, untaken, recent))
         found._feed_tag = feed_tag(status.shards[0].salt.reveal())
         return found
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from pyspark import TaskContext
 
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.terms import Packer
 from acker_redis.spark.replays import waiting
 from acker_redis.spark.streams.queue import FileQueue
@@ -71,10 +71,11 @@ class Fault:
 def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
     """Let ``what`` happen at call ``at`` (from 1) of ``where``.
 
-    ``where``: ``pack`` (before terms are packed), ``standing`` (after the lane was read), ``send``
-    (before a call is sent), ``sent`` (after a call was applied, before the caller has its reply),
-    ``write`` and ``written`` (before and after a batch of a queue is written), ``planned`` (after
-    a plan of replays was saved), ``forget`` (before the plan of a finished batch is deleted).
+    ``where``: ``pack`` (before terms are packed), ``applied_content`` (after the lane was read),
+    ``send`` (before a call is sent), ``sent`` (after a call was applied, before the caller has its
+    reply), ``write`` and ``written`` (before and after a batch of a queue is written), ``planned``
+    (after a plan of replays was saved), ``forget`` (before the plan of a finished batch is
+    deleted).
 
     ``what``: ``throw``, ``kill`` (this process), ``kill-executor`` (the JVM of this worker),
     ``kill-driver`` (all of process group ``group``), ``wait`` (until :meth:`Fault.go`).
@@ -89,7 +90,7 @@ def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
 
 def install() -> None:
     """Watch the calls of this process."""
-    lanes.standing = _after(lanes.standing, "standing")
+    lanes.applied_content = _after(lanes.applied_content, "applied_content")
     Packer.add = _before(Packer.add, "pack")  # type: ignore[method-assign]
     Acker.apply_part = _after(_before(Acker.apply_part, "send"), "sent")  # type: ignore[method-assign]
     waiting._save = _after(waiting._save, "planned")

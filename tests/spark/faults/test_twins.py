@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from acker_redis.spark.fold import apply as spark_apply
-from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.apply import Job, Sealing, Sending
 from acker_redis.spark.fold.report import ShardReport
 from acker_redis.spark.fold.target import Target
@@ -86,7 +86,7 @@ def twins(tmp_path: Path) -> Twins:
 
 @pytest.mark.parametrize(
     ("shards", "where", "at"),
-    [(1, "standing", 1), (1, "send", 1), (1, "sent", 2), (4, "send", 1), (4, "sent", 2)],
+    [(1, "applied_content", 1), (1, "send", 1), (1, "sent", 2), (4, "send", 1), (4, "sent", 2)],
 )
 def test_concurrent_twin_tasks_apply_each_call_once(
     make_any_acker: MakeAcker, twins: Twins, shards: int, where: str, at: int

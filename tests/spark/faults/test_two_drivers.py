@@ -45,7 +45,7 @@ def track_some(spark: SparkSession, case: Case, modulo: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "mode", "step", "where"),
     [
-        ("loose", "driver", "track", "standing"),
+        ("loose", "driver", "track", "applied_content"),
         ("loose", "executors", "middle", "sent"),
         pytest.param("counted", "driver", "middle", "sent", marks=pytest.mark.nightly),
         pytest.param("counted", "driver", "track", "write", marks=pytest.mark.nightly),
@@ -68,7 +68,7 @@ def test_second_driver_with_the_same_content_is_idempotent(
             stage.run(function, case)
             continue
         # A batch that tracks reads the lane first for its wait for room.
-        fault = stage.plan(where, 2 if (where, name) == ("standing", "track") else 1, "wait")
+        fault = stage.plan(where, 2 if (where, name) == ("applied_content", "track") else 1, "wait")
         stage.begin(function, both)
         fault.wait()
         calls = twin.run(function, both)["calls"]
@@ -87,7 +87,10 @@ def test_second_driver_with_other_content_is_refused(
 ) -> None:
     """Both have read the lane before either sent. The written records are the tracked ones."""
     case, client = make_case(4, kind)
-    first, second = stage.plan("standing", 2, "wait"), twin.plan("standing", 2, "wait")
+    first, second = (
+        stage.plan("applied_content", 2, "wait"),
+        twin.plan("applied_content", 2, "wait"),
+    )
     stage.begin(track_some, case, 7)
     twin.begin(track_some, case, 11)
     for fault in (first, second):
@@ -112,7 +115,10 @@ def test_second_driver_with_other_content_on_some_shards_is_refused(
 ) -> None:
     """The second driver finds calls of the first driver on shard 0, and is refused."""
     case, client = make_case(4, "loose")
-    first, second = stage.plan("standing", 2, "wait"), twin.plan("standing", 2, "wait")
+    first, second = (
+        stage.plan("applied_content", 2, "wait"),
+        twin.plan("applied_content", 2, "wait"),
+    )
     for running, modulo in ((stage, 7), (twin, 11)):
         running.begin(track_some, case, modulo)
     for fault in (first, second):

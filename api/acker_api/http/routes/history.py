@@ -18,7 +18,7 @@ from acker_redis.flows.history import (
     read_history,
     read_slo,
 )
-from acker_redis.protocol.series import Range, merged
+from acker_redis.protocol.series import Range, merged_buckets
 from acker_redis.protocol.tables import history_csv, objectives_csv
 
 router = APIRouter(prefix="/namespaces", tags=["history"])
@@ -61,7 +61,7 @@ async def get_history(
     if _wants_csv(format, accept):
         text = await asyncio.to_thread(history_csv, found.buckets)
         return _csv(text, f"{namespace}-{wanted}.csv")
-    return NamespaceHistory.of(found, merged(found.buckets, BUCKETS))
+    return NamespaceHistory.of(found, merged_buckets(found.buckets, BUCKETS))
 
 
 @router.get("/{namespace}/slo", response_model=Slo, responses={**_CSV, **answers(*READS)})

@@ -90,7 +90,7 @@ async def get_namespace(services: Shared, who: Viewer, namespace: Namespace) -> 
     `rates` are those of the last seconds, if this process has read the namespace before. For other
     periods, take the difference of the counters of two answers, and of their `shards[0].now_ms`.
     """
-    return await services.pulse.read(services.standing(namespace))
+    return await services.pulse.read(services.status(namespace))
 
 
 @router.delete("/{namespace}", status_code=204, response_class=Response, responses=answers(*ACTS))

@@ -8,34 +8,34 @@ from pyspark.sql import DataFrame
 
 from acker_redis.errors import ChangedBatchError
 from acker_redis.spark import one_query
-from acker_redis.spark.fold import turns
+from acker_redis.spark.fold import lanes
 from acker_redis.spark.fold.apply import Job
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.steps import Steps
 from acker_redis.spark.ids import Ids
-from acker_redis.spark.memory import Application, Memory
 from acker_redis.spark.names import check_hidden
 from acker_redis.spark.plans import keeps_rows, reads, repeats, share
 from acker_redis.spark.queries import described, run_id_of
+from acker_redis.spark.shared_state import Application, SharedState
 from acker_redis.spark.source_files import committed
 from acker_redis.spark.staging import Staged, Staging
 from acker_redis.spark.streams.aside import Aside
 from acker_redis.spark.streams.queue import FileQueue, Queue, can_stage
 
 
-class Given:
+class InputBatch:
     """A micro-batch of a query; ``freezes`` says whether rows are kept or computed again."""
 
     def __init__(
-        self, memory: Memory, df: DataFrame, batch_id: int, query_id: str, freezes: bool
+        self, shared: SharedState, df: DataFrame, batch_id: int, query_id: str, freezes: bool
     ) -> None:
         check_hidden(df)
-        self.memory = memory
+        self.shared = shared
         self.batch_id = batch_id
         self.query_id = query_id
         self.steps = Steps(self.described)
-        self.staging = Staging(df, memory.application.staging, self.name, batch_id)
+        self.staging = Staging(df, shared.application.staging, self.name, batch_id)
         self._df = df
         self._freezes = freezes
         self._frozen: DataFrame | None = None
@@ -49,12 +49,12 @@ class Given:
     @property
     def application(self) -> Application:
         """The settings of the application."""
-        return self.memory.application
+        return self.shared.application
 
     @property
     def ids(self) -> Ids:
         """What makes the ids of messages."""
-        return self.memory.ids(self._df.sparkSession)
+        return self.shared.ids(self._df.sparkSession)
 
     @property
     def rows(self) -> DataFrame:
@@ -101,7 +101,7 @@ class Given:
 
     def keep(self, df: DataFrame, output: DataFrame | None = None) -> DataFrame:
         """Evaluate rows once, also in a batch that does not freeze its own."""
-        self.memory.keep(self.query_id, self.staging)
+        self.shared.keep(self.query_id, self.staging)
         with self.steps("write"):
             staged = self.staging.write(df)
         self._kept.append(staged)
@@ -119,7 +119,7 @@ class Given:
             return self.keep(df, output)
         with self.steps("write"):
             aside = queue.stage(df, self.name, self.batch_id)
-        self.memory.keep(self.query_id, aside)
+        self.shared.keep(self.query_id, aside)
         self._asides.append((queue, aside))
         self._kept.append(aside.staged)
         return aside.rows
@@ -203,7 +203,7 @@ class Given:
     def was_applied(self) -> bool:
         """Return whether Redis has applied any call of this batch."""
         lane = self.application.lane(self.query_id)
-        return turns.standing(self.application.client, lane, self.batch_id) is not None
+        return lanes.applied_content(self.application.client, lane, self.batch_id) is not None
 
     def job(self, source: str = "", labels: dict[int, str] | None = None) -> Job:
         """Return the settings that all calls of this batch share."""
@@ -220,7 +220,7 @@ class Given:
 
     def note(self, report: Report) -> None:
         """Keep the report of the batch."""
-        self.memory.note(report, run_id_of(self._df))
+        self.shared.note(report, run_id_of(self._df))
 
     @contextlib.contextmanager
     def once_a_run(self) -> Iterator[None]:
@@ -232,7 +232,7 @@ class Given:
         try:
             yield
         except ChangedBatchError as error:
-            if not self.memory.has_applied(self.query_id, run_id_of(self._df), self.batch_id):
+            if not self.shared.has_applied(self.query_id, run_id_of(self._df), self.batch_id):
                 raise
             raise ChangedBatchError(
                 f"batch {self.batch_id} of query {self.query_id} was already applied by this run "

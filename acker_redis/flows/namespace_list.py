@@ -12,14 +12,14 @@ MAX_NAMED = 8
 """Namespaces that an error names."""
 
 
-def names(deadline: float = -math.inf) -> Flow[list[str]]:
+def read_names(deadline: float = -math.inf) -> Flow[list[str]]:
     """Return the names of all namespaces, sorted.
 
     A name may belong to a namespace that is being created or dropped. Members of the set that are
     no valid names are left out. While Redis does not answer, the command is retried until
     ``deadline`` on the ``time.monotonic`` clock; by default it is not retried.
     """
-    return valid((yield from ask_until(("SMEMBERS", NAMESPACES), deadline)))
+    return valid_names((yield from ask_until(("SMEMBERS", NAMESPACES), deadline)))
 
 
 def among(there: list[str], name: str) -> str:
@@ -37,7 +37,7 @@ def among(there: list[str], name: str) -> str:
     return f"this database has the namespaces {', '.join(named)}{more}"
 
 
-def valid(members: Iterable[bytes]) -> list[str]:
+def valid_names(members: Iterable[bytes]) -> list[str]:
     """Return the valid names among the members of the set of namespaces, sorted."""
     return sorted(filter(_is_name, (member.decode(errors="replace") for member in members)))
 

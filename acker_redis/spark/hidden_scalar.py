@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 
-class OneRow:
+class HiddenScalar:
     """One row with one STRING column."""
 
     def __init__(self, spark: SparkSession, column: str, value: str) -> None:

@@ -1,6 +1,6 @@
-"""Settings and batch reports that the queries of an application share.
+"""What the queries of an application share: settings, batch reports, kept rows.
 
-:class:`~acker_redis.spark.acker.Acker` passes one :class:`Memory` to each micro-batch.
+:class:`~acker_redis.spark.acker.Acker` passes one :class:`SharedState` to each micro-batch.
 """
 
 import logging
@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.apply import OnChanged, Place, Terms
+from acker_redis.spark.fold.lanes import lane_of
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
-from acker_redis.spark.fold.turns import lane_of
 from acker_redis.spark.fold.vanished import Unmentioned
 from acker_redis.spark.ids import Ids
 from acker_redis.spark.ledger import Ledger
@@ -95,7 +95,7 @@ class Kept(Protocol):
         """Delete the folders that were not published."""
 
 
-class Memory:
+class SharedState:
     """The reports and sizes of the batches of an application's queries. Thread-safe."""
 
     def __init__(self, application: Application) -> None:

@@ -22,7 +22,7 @@ OTHERS = "(others)"
 """Name for all other sources together; it is not a valid source name."""
 
 
-def standing(
+def status_json(
     status: Status,
     growth: Growth | None = None,
     oldest: OldestTree | None = None,
@@ -61,7 +61,7 @@ def standing(
             "counts": list(latency.counts),
             "sum_ms": latency.sum_ms,
         },
-        "backlog": most(status.backlog),
+        "backlog": most_waiting(status.backlog),
         "backlog_ratio": backlog_ratio(status),
         "resharding_to": reshard.target if reshard else None,
         "reshard_phase": reshard.phase if reshard else None,
@@ -69,12 +69,12 @@ def standing(
         and {"over_ms": recent.over_ms, "ended": recent.ended, "nacked": recent.nacked},
         "rates": shown and {"over_ms": shown.over_ms, **shown.per_second()},
         "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree, status.config)},
-        "config": settings(status.config),
+        "config": config_json(status.config),
         "shards": [_shard(shard) for shard in status.shards],
     }
 
 
-def settings(config: AckerConfig) -> dict[str, Any]:
+def config_json(config: AckerConfig) -> dict[str, Any]:
     """Return a configuration with the times that follow from it."""
     return {
         **asdict(config),
@@ -84,7 +84,9 @@ def settings(config: AckerConfig) -> dict[str, Any]:
     }
 
 
-def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
+def most_waiting(
+    backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum
+) -> dict[str, int]:
     """Return the 1000 sources with most waiting verdicts, and one item for all others."""
     ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
     found = dict(ranked[:MAX_SOURCES])
@@ -96,7 +98,9 @@ def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum
 def backlog_ratio(status: Status) -> dict[str, float]:
     """Return by source how full its fullest shard is; the scripts limit each shard to its share."""
     share = status.config.backlog_share
-    return {source: waiting / share for source, waiting in most(status.fullest, max).items()}
+    return {
+        source: waiting / share for source, waiting in most_waiting(status.fullest, max).items()
+    }
 
 
 def _shard(shard: ShardStatus) -> dict[str, Any]:

@@ -11,8 +11,9 @@ arguments rest on it:
 - **A retry is idempotent.** A later run of the batch, a retried task and a speculative twin send
   the same calls under the same numbers. A shard skips a call whose number is not above the fence.
 - **A batch with other content is detected.** Each call carries the digest of the whole batch. The
-  driver compares it with the digests of the lane before it sends (:func:`standing`). The shard
-  compares it for the number that the fence holds, and :func:`send` compares it after skipped calls.
+  driver compares it with the digests of the lane before it sends (:func:`applied_content`). The
+  shard compares it for the number that the fence holds, and :func:`send` compares it after skipped
+  calls.
 - **A changed batch can be failed.** The failures of all its trees are another content of the same
   batch, sent in the next *generation*. Their numbers are above those of the first content.
 """
@@ -54,7 +55,7 @@ class LaneTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AppliedContent:
     """The content of a batch that at least one shard has applied, completely or partially."""
 
     generation: int
@@ -78,7 +79,7 @@ def digest_of(shards: Iterable[tuple[int, str]]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
+def applied_content(acker: Acker, lane: str, batch_id: int) -> AppliedContent | None:
     """Return the content of a batch that was applied before; None if none was.
 
     The function reads the lane on all shards, and not only on the shards of the batch's rows: an
@@ -87,7 +88,7 @@ def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
     """
     if not 0 <= batch_id <= MAX_BATCH_ID:
         raise InvalidBatchError(f"a batch id must be 0 to {MAX_BATCH_ID}, not {batch_id}")
-    found: list[Standing] = []
+    found: list[AppliedContent] = []
     for seq, digest in acker.lane(lane).values():
         applied, generation = divmod((seq - 1) // CHUNKS, GENERATIONS)
         if applied > batch_id:
@@ -99,7 +100,7 @@ def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
                 "the later data again"
             )
         if applied == batch_id:
-            found.append(Standing(generation, digest))
+            found.append(AppliedContent(generation, digest))
     latest = max((each.generation for each in found), default=None)
     if latest is None:
         return None
@@ -107,7 +108,7 @@ def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
     # only the latest one counts. Two digests in the latest generation come from two drivers that
     # ran the batch at the same time. No content equals both, so return a digest that none has.
     digests = {each.digest for each in found if each.generation == latest}
-    return Standing(latest, digests.pop() if len(digests) == 1 else "")
+    return AppliedContent(latest, digests.pop() if len(digests) == 1 else "")
 
 
 def last_batch(acker: Acker, lane: str) -> int | None:

@@ -4,10 +4,8 @@ import sys
 
 from acker_api.serving.server import serve
 from acker_api.settings import ApiSettings
-from acker_redis import logs
 from acker_redis.errors import AckerError
-from acker_redis.ops.settings import Settings
-from acker_redis.terminal import complete_streams, plain
+from acker_redis.operate import Settings, complete_streams, logs, plain
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
 from acker_api.serving.server import serve as run
 from acker_api.settings import ApiSettings
-from acker_redis.ops.settings import Settings
+from acker_redis.operate import Settings
 
 
 def serve(settings: Settings, host: str | None, port: int | None, workers: int | None) -> int:

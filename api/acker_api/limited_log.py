@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from acker_redis.logs import Event
+from acker_redis.operate import Event
 
 log = logging.getLogger("acker_api")
 

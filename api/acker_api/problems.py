@@ -31,7 +31,7 @@ from acker_redis.errors import (
     SchemaError,
     WrongShardError,
 )
-from acker_redis.transport.errors import is_denied
+from acker_redis.operate import is_denied
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:acker-redis:problem:"

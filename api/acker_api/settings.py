@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker_api.paths import OWN
 from acker_redis.errors import ConfigError
-from acker_redis.ops.settings import read_secret, settings_error
+from acker_redis.operate import read_secret, settings_error
 
 PREFIX = "ACKER_REDIS_API_"
 

@@ -17,6 +17,7 @@ ORDER = (
     ("rotator",),
     ("ops",),
     ("doctor", "spark", "tour", "integrations"),
+    ("operate",),
     ("cli",),
     ("__main__",),
 )

@@ -17,9 +17,8 @@ from acker_api.acting.fail_all import FailAll, Failing
 from acker_api.auth.tokens import Who
 from acker_api.problems import Problem
 from acker_api.reading.reader import Reader
+from acker_redis import AckerConfig, Applied, Batch, TreeState
 from acker_redis.aio import AsyncAcker
-from acker_redis.batching.batch import Batch
-from acker_redis.batching.sent import Applied
 from acker_redis.errors import (
     AckerError,
     NamespaceNotFoundError,
@@ -27,10 +26,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.flows.lane import Lane
-from acker_redis.protocol.config import AckerConfig, requested_config
-from acker_redis.protocol.texts import check_text
-from acker_redis.protocol.tree import TreeState
+from acker_redis.operate import Lane, check_text, requested_config
 
 T = TypeVar("T")
 

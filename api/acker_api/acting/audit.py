@@ -30,9 +30,7 @@ from acker_api.auth.tokens import Role, Who
 from acker_api.problems import Problem
 from acker_api.reading.reader import Reader
 from acker_redis.errors import AckerError
-from acker_redis.flows.namespace_list import valid_names
-from acker_redis.logs import Event
-from acker_redis.protocol.keys import AUDIT, AUDITED, NAMESPACES, audit_of
+from acker_redis.operate import AUDIT, AUDITED, NAMESPACES, Event, audit_of, valid_names
 
 log = logging.getLogger("acker_api.audit")
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker_redis.errors import ConfigError
-from acker_redis.flows.steps import AskAll, Flow
-from acker_redis.protocol.keys import AUDIT, audit_of
+from acker_redis.operate import AUDIT, AskAll, Flow, audit_of
 
 FIRST = 4
 """Entries of a stream in the first read."""

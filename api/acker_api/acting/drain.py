@@ -4,11 +4,15 @@ import time
 from dataclasses import dataclass
 
 from acker_redis.aio import AsyncAcker
-from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import NamespaceNotFoundError
-from acker_redis.flows.drain import DRAIN_RECORDS, Round, ShardRotation
-from acker_redis.protocol import commands
-from acker_redis.protocol.keys import ShardKeys
+from acker_redis.operate import (
+    DRAIN_RECORDS,
+    AsyncConnection,
+    Round,
+    ShardKeys,
+    ShardRotation,
+    commands,
+)
 
 MAX_CALLS = 32
 """Calls of the drain, of all shards together."""

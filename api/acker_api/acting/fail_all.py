@@ -11,12 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from acker_api.reading.walk import Filter, Kind, walk
+from acker_redis import Batch, PageCursor, TreePage, TreeState, block_anchor
 from acker_redis.aio import AsyncAcker
-from acker_redis.batching.batch import Batch
-from acker_redis.flows.browse import PageCursor, TreePage
-from acker_redis.flows.lane import Lane
-from acker_redis.protocol.ids import block_anchor
-from acker_redis.protocol.tree import TreeState
+from acker_redis.operate import Lane
 
 SAMPLE = 20
 """Maximum number of matching trees that an answer shows."""

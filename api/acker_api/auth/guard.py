@@ -16,7 +16,7 @@ from acker_api.auth.limits import Limiter, address_of
 from acker_api.limited_log import LimitedLog
 from acker_api.paths import PROBES, STATIC
 from acker_api.problems import INTERNAL, Problem, too_many
-from acker_redis.logs import Event
+from acker_redis.operate import Event
 
 log = logging.getLogger("acker_api")
 access_log = logging.getLogger("acker_api.access")

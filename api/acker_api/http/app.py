@@ -13,7 +13,7 @@ from acker_api.http import routes
 from acker_api.http.gate import Gate
 from acker_api.http.services import Services
 from acker_api.settings import ApiSettings
-from acker_redis.ops.settings import Settings
+from acker_redis.operate import Settings
 
 DESCRIPTION = """State and pending trees of the namespaces of an acker-redis, and actions on them.
 

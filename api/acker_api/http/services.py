@@ -25,10 +25,8 @@ from acker_api.reading.reader import Reader, Survey
 from acker_api.reading.scans import SHARE, Turns
 from acker_api.settings import ApiSettings, open_files
 from acker_api.shapes.status import NamespaceStatus
-from acker_redis.doctor.readings import Readings
-from acker_redis.flows.browse import OldestTree
-from acker_redis.logs import Event
-from acker_redis.ops.settings import Settings
+from acker_redis import OldestTree
+from acker_redis.operate import Event, Readings, Settings
 
 log = logging.getLogger("acker_api")
 

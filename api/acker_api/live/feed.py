@@ -15,9 +15,7 @@ import redis.asyncio as aio
 from redis.exceptions import NoPermissionError
 
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
-from acker_redis.logs import Event
-from acker_redis.ops.acl import channels
-from acker_redis.transport.errors import FAILED, translate
+from acker_redis.operate import FAILED, Event, channels, translate
 
 log = logging.getLogger("acker_api")
 

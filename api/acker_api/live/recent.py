@@ -6,7 +6,7 @@ from typing import Any
 
 from acker_api.live.ring import Ring
 from acker_api.reading.search import Sought
-from acker_redis.protocol.ids import split_anchor
+from acker_redis import split_anchor
 
 
 @dataclass

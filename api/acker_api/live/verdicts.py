@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field
 
 from acker_api.shapes.verdicts import Outcome
-from acker_redis.protocol.ids import block_anchor
-from acker_redis.protocol.outcome import Cause, odd_edges
-from acker_redis.protocol.slots import count_slots, slots_of_hex
+from acker_redis import block_anchor
+from acker_redis.operate import Cause, count_slots, odd_edges, slots_of_hex
 
 MOST = 200
 """Maximum number of verdicts of an event."""

@@ -16,7 +16,7 @@ from acker_api.reading.kept import KeptEach
 from acker_api.reading.overview import Judged
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.errors import AckerError, NamespaceNotFoundError
-from acker_redis.logs import Event
+from acker_redis.operate import Event
 
 log = logging.getLogger("acker_api")
 

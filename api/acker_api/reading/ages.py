@@ -9,7 +9,7 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 
 from acker_api.reading.reader import See, Seen
-from acker_redis.protocol.status import Status
+from acker_redis import Status
 
 LEAST = 2.0
 """Minimum of the seconds for which the ages of a namespace are cached."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_api.reading.reader import RETRY_FOR, Reader
-from acker_redis.batching.batch import Batch
+from acker_redis import AckerConfig, Batch, Entry, new_anchor, new_tuple_id
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -23,14 +23,20 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.flows.drain import ShardRotation
-from acker_redis.flows.steps import AskAll, Flow, Pauses, Run
-from acker_redis.protocol import commands
-from acker_redis.protocol.config import SCHEMA, AckerConfig
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
-from acker_redis.protocol.keys import RESERVED, ShardKeys
-from acker_redis.protocol.outcome import Entry, parse_entry
-from acker_redis.transport.errors import code_of, is_denied
+from acker_redis.operate import (
+    RESERVED,
+    SCHEMA,
+    AskAll,
+    Flow,
+    Pauses,
+    Run,
+    ShardKeys,
+    ShardRotation,
+    code_of,
+    commands,
+    is_denied,
+    parse_entry,
+)
 
 NAME = f"{RESERVED}{SCHEMA}"
 """The namespace of the canary; each version of the schema has its own."""

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from acker_redis.doctor.status_json import MAX_SOURCES, OTHERS, most_waiting
-from acker_redis.protocol.status import Status
+from acker_redis import Status
+from acker_redis.operate import MAX_SOURCES, OTHERS, most_waiting
 
 NO_EDGE = "(none)"
 """Label for trees that are odd on none of the named edges; it is not a valid name of an edge."""

@@ -8,7 +8,7 @@ namespace hide those of today.
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-from acker_redis.protocol.status import Status
+from acker_redis import Status
 
 APART_MS = 3_600_000
 """Minimum distance of two readings that are kept."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from acker_api.problems import AGAIN, Problem
 from acker_api.reading.canary import Flight
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor import health
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
-from acker_redis.transport.errors import code_of
+from acker_redis.operate import code_of, health
 
 SHOWN = 20
 """Maximum number of namespaces that a problem names."""

@@ -17,9 +17,8 @@ from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.counted import NO_EDGE, counters
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor.status_json import MAX_SOURCES, OTHERS, backlog_ratio, most_waiting
-from acker_redis.logs import Event
-from acker_redis.protocol.status import Status
+from acker_redis import Status
+from acker_redis.operate import MAX_SOURCES, OTHERS, Event, backlog_ratio, most_waiting
 
 log = logging.getLogger(__name__)
 

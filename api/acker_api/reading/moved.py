@@ -13,7 +13,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from acker_redis.transport.errors import FAILED
+from acker_redis.operate import FAILED
 
 EVERY = 5.0
 """Seconds between two checks."""

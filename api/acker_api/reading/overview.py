@@ -18,10 +18,8 @@ from typing import Any
 from acker_api.problems import of_error
 from acker_api.reading.ages import Ages
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor import health
-from acker_redis.doctor.readings import Readings
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
-from acker_redis.logs import Event
+from acker_redis.operate import Event, Readings, health
 
 log = logging.getLogger(__name__)
 

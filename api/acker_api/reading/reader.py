@@ -20,23 +20,26 @@ from acker_api.reading.moved import Moved
 from acker_api.reading.scans import SHARE, Scanning
 from acker_api.reading.servers import Servers
 from acker_api.reading.timeouts import too_late, within
+from acker_redis import OldestTree, Status, Waits
 from acker_redis.aio import AsyncAcker
-from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import AckerError, SchemaError
-from acker_redis.flows.browse import OldestTree
-from acker_redis.flows.history import read_base
-from acker_redis.flows.namespace_list import read_names
-from acker_redis.flows.steps import Flow, ask_until
-from acker_redis.flows.untaken import read_untaken
-from acker_redis.flows.waits import Waits, read_waits
-from acker_redis.logs import Event
-from acker_redis.protocol.commands import Call
-from acker_redis.protocol.growth import Growth
-from acker_redis.protocol.history import Point
-from acker_redis.protocol.status import Status
-from acker_redis.transport.bounded import is_too_large
-from acker_redis.transport.errors import FAILED
-from acker_redis.transport.readers import kept_by, waiting_readers
+from acker_redis.operate import (
+    FAILED,
+    AsyncConnection,
+    Call,
+    Event,
+    Flow,
+    Growth,
+    Point,
+    ask_until,
+    is_too_large,
+    kept_by,
+    read_base,
+    read_names,
+    read_untaken,
+    read_waits,
+    waiting_readers,
+)
 
 log = logging.getLogger(__name__)
 

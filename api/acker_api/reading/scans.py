@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from acker_api.problems import Problem, too_many
 from acker_api.reading.timeouts import within
-from acker_redis.aio.connection import AsyncConnection
-from acker_redis.protocol.commands import Call
+from acker_redis.operate import AsyncConnection, Call
 
 T = TypeVar("T")
 

@@ -12,14 +12,9 @@ from typing import Literal
 from acker_api.reading.reader import Reader
 from acker_api.reading.verdicts import STREAMS, After, Told, newest
 from acker_api.reading.walk import Filter, walk
+from acker_redis import BlockEntry, Outcome, PageCursor, Status, TreeState, split_anchor
 from acker_redis.errors import ConfigError, InvalidBatchError
-from acker_redis.flows.browse import BlockEntry, PageCursor
-from acker_redis.protocol.ids import check_anchor, split_anchor
-from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import Outcome
-from acker_redis.protocol.status import Status
-from acker_redis.protocol.texts import check_text
-from acker_redis.protocol.tree import TreeState
+from acker_redis.operate import ShardKeys, check_anchor, check_text
 
 Match = Literal["anchor", "message", "source_id"]
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
+from acker_redis import Entry, Outcome
 from acker_redis.errors import ConfigError, SchemaError
-from acker_redis.flows.steps import AskAll, Flow
-from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
+from acker_redis.operate import AskAll, Flow, ShardKeys, parse_entry
 
 STREAMS = 256
 """Maximum number of streams that a page reads; of a source it reads all shards."""

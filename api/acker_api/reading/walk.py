@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal
 
+from acker_redis import BlockEntry, PageCursor, TreePage, TreeState
 from acker_redis.aio import AsyncAcker
-from acker_redis.flows.browse import BlockEntry, PageCursor, TreePage
-from acker_redis.protocol.tree import State, TreeState
+from acker_redis.operate import State
 
 Kind = Literal["tree", "block"]
 MAX_PAGES = 8

@@ -20,8 +20,7 @@ from acker_api.serving.uvicorn_server import StreamServer
 from acker_api.serving.workers import ENDS, Workers
 from acker_api.settings import ApiSettings
 from acker_redis.errors import ConfigError
-from acker_redis.logs import Event
-from acker_redis.ops.settings import Settings
+from acker_redis.operate import Event, Settings
 
 log = logging.getLogger("acker_api")
 

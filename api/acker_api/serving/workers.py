@@ -23,7 +23,7 @@ from typing import Any
 
 from acker_api.serving.uvicorn_server import StreamServer
 from acker_redis.errors import ConfigError
-from acker_redis.logs import Event
+from acker_redis.operate import Event
 
 log = logging.getLogger("acker_api")
 

@@ -9,7 +9,8 @@ from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
 from acker_api.shapes.status import Configuration
-from acker_redis.protocol.config import MAX_EDGES, RANGES, AckerConfig
+from acker_redis import AckerConfig
+from acker_redis.operate import MAX_EDGES, RANGES
 
 _DEFAULTS = AckerConfig()
 _TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"

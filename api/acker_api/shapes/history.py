@@ -6,11 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from acker_redis.flows.history import History
-from acker_redis.protocol.losses import Losses
-from acker_redis.protocol.series import Bucket
-from acker_redis.protocol.slo import Objective
-from acker_redis.protocol.tables import bucket_json, objective_json
+from acker_redis.operate import Bucket, History, Losses, Objective, bucket_json, objective_json
 
 
 class HistoryBucket(BaseModel):

@@ -9,8 +9,7 @@ from acker_api.reading.search import Found
 from acker_api.reading.verdicts import Told
 from acker_api.shapes.trees import Block, Tree
 from acker_api.shapes.verdicts import Outcome
-from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.protocol.outcome import BlockOutcome
+from acker_redis import BlockOutcome, block_anchor, split_anchor
 
 
 class FoundVerdict(Outcome):

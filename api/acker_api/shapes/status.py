@@ -9,13 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from acker_api.shapes.trees import Oldest
-from acker_redis.doctor.status_json import config_json, status_json
-from acker_redis.flows.browse import OldestTree
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.growth import Growth
-from acker_redis.protocol.keys import feed_tag
-from acker_redis.protocol.reshard import Phase
-from acker_redis.protocol.status import Status
+from acker_redis import AckerConfig, OldestTree, Status
+from acker_redis.operate import Growth, Phase, config_json, feed_tag, status_json
 
 
 class ProblemDetails(BaseModel):

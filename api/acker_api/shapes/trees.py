@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from acker_api.acting.fail_all import MOST, FailAll
 from acker_api.reading.expired import Expired
 from acker_api.reading.walk import Kind
-from acker_redis.flows.browse import BlockEntry
-from acker_redis.flows.waits import EdgeWaits, Waits
-from acker_redis.protocol.tree import BlockState, State, TreeState
+from acker_redis import BlockEntry, BlockState, EdgeWaits, TreeState, Waits
+from acker_redis.operate import State
 
 
 class BlockInBrief(BaseModel):

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from acker_api.reading.verdicts import Told, VerdictPage
-from acker_redis.protocol.outcome import Cause
+from acker_redis.operate import Cause
 
 
 class Outcome(BaseModel):

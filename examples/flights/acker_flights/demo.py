@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from pyspark.errors import PySparkException
 from rich.console import Console
 
+import acker_redis
 from acker_api.serving.server import in_background
 from acker_api.settings import ApiSettings
 from acker_flights import data, lost, pipeline, report, session
@@ -27,10 +28,8 @@ from acker_flights.results import Results
 from acker_redis import AckerConfig, AckerError, Rotator
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, NamespaceNotFoundError
-from acker_redis.ops.settings import Settings
+from acker_redis.operate import Settings, redact
 from acker_redis.spark import Acker
-from acker_redis.sync import client
-from acker_redis.transport.urls import redact
 
 NAMESPACE = "flights"
 CONFIG = AckerConfig(tick_ms=600_000, edges=tuple(pipeline.SCHEMA_OF))
@@ -133,7 +132,7 @@ def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="acker-demo-") as directory,
-        client.Acker.from_url(url, NAMESPACE) as acker,
+        acker_redis.Acker.from_url(url, NAMESPACE) as acker,
     ):
         if not acker.create(CONFIG):
             raise ConfigError(
@@ -155,7 +154,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
     expected = data.expected(options.selection)
     console.print(f"{expected.flights:,} flights of {len(days)} days; starting Spark")
     with (
-        client.Acker.from_url(server.url, NAMESPACE) as acker,
+        acker_redis.Acker.from_url(server.url, NAMESPACE) as acker,
         PeakMemory() as memory,
         session.started(work / "spark") as spark,
     ):
@@ -191,7 +190,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
     return Summary(right, counters, seconds, memory.peak_mib)
 
 
-def _expire_all(rotator: Rotator, acker: client.Acker) -> None:
+def _expire_all(rotator: Rotator, acker: acker_redis.Acker) -> None:
     # The newest trees are in the newest bucket, which is drained after N ticks.
     for _ in range(acker.config.buckets):
         rotator.step(force=True)
@@ -201,7 +200,7 @@ def _watch(
     display: Display,
     what: str,
     running: pipeline.Pipeline,
-    acker: client.Acker,
+    acker: acker_redis.Acker,
     work: Callable[[], None],
 ) -> None:
     """Do ``work`` in a thread, and show the progress. Raises the exception of ``work``."""

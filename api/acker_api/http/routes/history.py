@@ -11,15 +11,17 @@ from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared
 from acker_api.shapes.history import NamespaceHistory, Slo
-from acker_redis.flows.history import (
+from acker_redis.operate import (
+    Range,
+    history_csv,
     history_of,
     losses_of,
+    merged_buckets,
+    objectives_csv,
     objectives_of,
     read_history,
     read_slo,
 )
-from acker_redis.protocol.series import Range, merged_buckets
-from acker_redis.protocol.tables import history_csv, objectives_csv
 
 router = APIRouter(prefix="/namespaces", tags=["history"])
 

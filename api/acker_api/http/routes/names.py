@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from acker_redis.protocol.ids import check_anchor, check_block
+from acker_redis.operate import check_anchor, check_block
 
 Namespace = Annotated[
     str,

@@ -15,8 +15,7 @@ from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
 from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
 from acker_api.shapes.trees import WaitingTrees
-from acker_redis.flows.waits import MAX_SAMPLE, read_waits
-from acker_redis.protocol.keys import DOTS, RESERVED
+from acker_redis.operate import DOTS, MAX_SAMPLE, RESERVED, read_waits
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
 

@@ -11,9 +11,7 @@ from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared, client_of
 from acker_api.reading.verdicts import After, Meant, choose, newest, oldest
 from acker_api.shapes.verdicts import Backlog, Outcomes, Waiting
-from acker_redis.doctor.status_json import backlog_ratio
-from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import Reason, Verdict
+from acker_redis.operate import Reason, ShardKeys, Verdict, backlog_ratio
 
 router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
 

@@ -25,9 +25,9 @@ from acker_api.shapes.trees import (
     Trees,
     Why,
 )
+from acker_redis import BlockEntry, PageCursor, TreeState
 from acker_redis.aio import AsyncAcker
-from acker_redis.flows.browse import BlockEntry, PageCursor
-from acker_redis.protocol.tree import State, TreeState
+from acker_redis.operate import State
 
 router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 

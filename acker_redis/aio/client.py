@@ -57,7 +57,7 @@ class AsyncAcker(LoopBound):
         self._lane = Lane(asyncio.Lock)
 
     def _begin(self) -> None:
-        self._lane.begin()
+        self._lane.reset_after_fork()
 
     @classmethod
     def from_url(

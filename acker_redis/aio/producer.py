@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.loops import LoopBound
+from acker_redis.arguments import check_is
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
 from acker_redis.flows.delivery import MAX_SENDERS, Delivery, check_settings, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
-from acker_redis.kinds import check_is
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row

@@ -13,12 +13,12 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
 from acker_redis.aio.group import AsyncGroup
 from acker_redis.aio.loops import LoopBound
+from acker_redis.arguments import check_is
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, was_stopped
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send, Step
-from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
 from acker_redis.trees.group import GroupResult
 from acker_redis.trees.pending import Backoff, Record, Verdict
@@ -132,13 +132,13 @@ class AsyncSource(LoopBound):
         self,
         source_id: str,
         value: Any = None,
-        edges: int | None = 1,
+        messages: int | None = 1,
         *,
         edge: str = "",
         timeout: float | None = None,
     ) -> None:
         """Queue a record, to be tracked and sent soon; see :meth:`Source.emit`."""
-        await self.emit_record(Record(source_id, value, edges, edge=edge), timeout)
+        await self.emit_record(Record(source_id, value, messages, edge=edge), timeout)
 
     async def emit_record(self, record: Record, timeout: float | None) -> None:
         """Queue a new record: see :meth:`emit`."""

@@ -70,7 +70,7 @@ def track(
     rejected = 0
     with options.acker(namespace, url) as acker:
         _check_edges(acker, [edge])
-        make = partial(emit, edges=messages, edge=edge, ids=acker.ids)
+        make = partial(emit, messages=messages, edge=edge, ids=acker.ids)
         for lines in _input(source_ids):
             trees = [_at(number, make, text) for number, text in lines]
             for start in range(0, len(trees), LINES):

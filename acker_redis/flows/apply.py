@@ -3,7 +3,7 @@
 **Invariant: as long as the shard keeps its fence, no part of a batch is applied twice.** A *part*
 is one call of a script on one shard: all or nothing.
 
-1. *Seal.* When a batch is first sent, :meth:`Applies._seal` fixes its parts, its lane, and one
+1. *Seal.* When a batch is first sent, :meth:`ApplyFlows._seal` fixes its parts, its lane, and one
    number in the lane per part. No row can be added afterwards. A retry sends the same parts under
    the same numbers.
 2. *Send.* Parts of one shard are sent one after another, in the order of their numbers. The shards
@@ -41,7 +41,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.flows.known import Known
+from acker_redis.flows.known import KnownNamespace
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.steps import Ask, Flow, Pauses, Run, may_retry, run_until, together
 from acker_redis.protocol import commands
@@ -51,7 +51,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Columns
 
 
-class Applies(Known):
+class ApplyFlows(KnownNamespace):
     """The flows that apply batches to the shards of a namespace."""
 
     def apply(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:

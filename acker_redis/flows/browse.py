@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from acker_redis.errors import ConfigError, NamespaceNotFoundError, SchemaError, WrongShardError
-from acker_redis.flows.known import Known
+from acker_redis.flows.known import KnownNamespace
 from acker_redis.flows.steps import Flow, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Kind, Listed
@@ -185,7 +185,7 @@ class OldestTree:
 
 
 @dataclass
-class Seen:
+class ScannedTrees:
     """The entries of several calls, each tree and block once: HSCAN may return one twice."""
 
     trees: dict[int, TreeState] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def read_page(look: Look, cursor: PageCursor | None, count: int, filtered: bool)
     """Return a page of about ``count`` entries, with ``MAX_CALLS`` calls at most."""
     if type(count) is not int or not 1 <= count <= MAX_RECORDS:
         raise ConfigError(f"count must be 1 to {MAX_RECORDS} entries, not {count!r}")
-    seen, at = Seen(), cursor or PageCursor()
+    seen, at = ScannedTrees(), cursor or PageCursor()
     next_: PageCursor | None = at
     for _ in range(MAX_CALLS):
         listed = yield from look(at, MAX_RECORDS if filtered else count - len(seen))
@@ -271,7 +271,7 @@ def search(look: Look, limit: int, most: int) -> Flow[Found]:
     """Scan all pending trees until ``limit`` are found or ``most`` records are examined."""
     if limit < 1 or most < 1:
         raise ConfigError(f"limit and most must be at least 1, not {limit!r} and {most!r}")
-    seen = Seen()
+    seen = ScannedTrees()
     at: PageCursor | None = PageCursor()
     while at and len(seen) < limit and seen.looked < most:
         listed = yield from look(at, MAX_RECORDS)
@@ -300,7 +300,7 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
         whole = whole and not listed.cursor
         # Parsing all entries would block an event loop for 30 ms with 16 shards.
         for entry in sorted(listed.page, key=lambda entry: entry[1][first_seen]):
-            seen = Seen()
+            seen = ScannedTrees()
             seen.add(at.kind, replace(listed, page=(entry,)))
             if seen:
                 oldest += [*seen.trees.values(), *seen.blocks.values()]
@@ -308,7 +308,7 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
     return oldest, whole
 
 
-class Browses(Known):
+class BrowseFlows(KnownNamespace):
     """The flows that read the pending trees of a namespace."""
 
     def show(self, anchor: int) -> Flow[TreeState | None]:

@@ -51,7 +51,7 @@ class Attempt:
     def sent(self) -> "tuple[MessageId, ...] | OpenTree":
         """What ``send`` gets."""
         if isinstance(self.tree, OpenTree):
-            return self.tree if self.record.edges is None else ()
+            return self.tree if self.record.messages is None else ()
         return self.tree.ids
 
 
@@ -208,8 +208,8 @@ class Emits(Paces):
             while usable and len(attempts) < MAX_ROWS and (record := self.pending.next(now)):
                 # A record without messages stays open, too, until send() has returned.
                 tree = (
-                    emit(record.source_id, record.edges, edge=record.edge, ids=ids, draw=draw)
-                    if record.edges
+                    emit(record.source_id, record.messages, edge=record.edge, ids=ids, draw=draw)
+                    if record.messages
                     else OpenTree(record.source_id, ids=ids, anchor=draw(1)[0] >> 1)
                 )
                 attempt = Attempt(record, tree)
@@ -324,4 +324,6 @@ class Emits(Paces):
 def _joins(doubt: Doubt) -> bool:
     """Return whether a record of the batch is not a member of its group yet."""
     records = (attempt.record for attempt in doubt.attempts)
-    return any(each.joins is not None and each.source_id in each.joins.waiting for each in records)
+    return any(
+        each._group is not None and each.source_id in each._group.waiting for each in records
+    )

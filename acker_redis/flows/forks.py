@@ -5,18 +5,18 @@ import weakref
 from typing import Protocol
 
 
-class Begins(Protocol):
+class Resettable(Protocol):
     """An object with state that a child must not share with its parent, such as a lock."""
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset names, locks, threads and buffers, as a forked child must."""
 
 
-_ALL: "weakref.WeakSet[Begins]" = weakref.WeakSet()
+_ALL: "weakref.WeakSet[Resettable]" = weakref.WeakSet()
 
 
-def begins_in_children(thing: Begins) -> None:
-    """Call ``thing.begin()`` in each child that is forked from now on, while ``thing`` exists.
+def reset_in_children(thing: Resettable) -> None:
+    """Call ``reset_after_fork`` in each child that is forked from now on, while ``thing`` exists.
 
     Only a weak reference to ``thing`` is kept.
     """
@@ -25,7 +25,7 @@ def begins_in_children(thing: Begins) -> None:
 
 def _begin_all() -> None:
     for thing in list(_ALL):
-        thing.begin()
+        thing.reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_begin_all)

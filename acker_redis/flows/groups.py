@@ -243,8 +243,8 @@ class GroupFlows:
         """Make records members of their groups, before they are tracked."""
         joining: dict[GroupBlock, list[str]] = {}
         for record in records:
-            if record.joins is not None and record.source_id in record.joins.waiting:
-                joining.setdefault(record.joins, []).append(record.source_id)
+            if record._group is not None and record.source_id in record._group.waiting:
+                joining.setdefault(record._group, []).append(record.source_id)
         if not joining:
             return
         yield from self.work()  # opens the groups

@@ -26,7 +26,7 @@ IDS_WAIT = 0.1
 """Share of the time that messages may wait for such attempts, while Redis hangs."""
 
 
-class Known:
+class KnownNamespace:
     """A namespace as it was last read; the flows of ``Flows`` build on it."""
 
     def __init__(self, namespace: str, retry_for: float) -> None:
@@ -104,7 +104,7 @@ class Known:
         self.ids_due, self._away = time.monotonic() + IDS_LAST, None
         self.known, self.reshard = status.config, status.reshard
 
-    def learn(self, other: "Known") -> None:
+    def learn(self, other: "KnownNamespace") -> None:
         """Take over what other flows of the same namespace have just read."""
         self.known, self.reshard = other.known, other.reshard
         self.ids, self.ids_due = other.ids, other.ids_due

@@ -3,7 +3,7 @@
 import secrets
 from typing import Generic, TypeVar
 
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 
 L = TypeVar("L")
 
@@ -21,10 +21,10 @@ class Lane(Generic[L]):
 
     def __init__(self, lock: type[L]) -> None:
         self._make_lock = lock
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Take a new name and a free lock; number from 1 again."""
         self.lock: L = self._make_lock()
         self.name = secrets.token_hex(16)

@@ -12,9 +12,9 @@ from acker_redis.errors import (
     RedisUnavailableError,
     RejectedError,
 )
-from acker_redis.flows.apply import Applies
-from acker_redis.flows.browse import Browses
-from acker_redis.flows.dropped import drop_groups, present
+from acker_redis.flows.apply import ApplyFlows
+from acker_redis.flows.browse import BrowseFlows
+from acker_redis.flows.leftovers import drop_groups, present
 from acker_redis.flows.steps import (
     Ask,
     Flow,
@@ -41,7 +41,7 @@ DROP_BLOCKS = 100
 """Blocks per call while a namespace is dropped."""
 
 
-class Flows(Applies, Browses):
+class Flows(ApplyFlows, BrowseFlows):
     """The flows of one namespace, which ``Acker`` and ``AsyncAcker`` run and document."""
 
     def create(self, config: AckerConfig) -> Flow[bool]:

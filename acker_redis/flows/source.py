@@ -322,10 +322,10 @@ class SourceFlows(Emits):
             raise found
         if not isinstance(found, Record):
             raise ConfigError(
-                f"reload must return Record(source_id, value, edges) or None, not {found!r}"
+                f"reload must return Record(source_id, value, messages) or None, not {found!r}"
             )
         check_record(found)
-        record.value, record.edges, record.edge = found.value, found.edges, found.edge
+        record.value, record.messages, record.edge = found.value, found.messages, found.edge
         return True
 
     def _give_up(self) -> Flow[None]:

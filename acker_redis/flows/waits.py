@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from acker_redis.errors import ConfigError
-from acker_redis.flows.browse import BlockEntry, Browses, PageCursor, Seen
+from acker_redis.flows.browse import BlockEntry, BrowseFlows, PageCursor, ScannedTrees
 from acker_redis.flows.steps import Flow, together
 from acker_redis.protocol.commands import Kind
 from acker_redis.protocol.outcome import odd_edges
@@ -91,7 +91,7 @@ def waits_of(trees: Sequence[tuple[int, int]], pending: int, edges: Sequence[str
     return Waits(len(trees), pending, tuple(ranked))
 
 
-def read_waits(flows: Browses, status: Status, sample: int) -> Flow[Waits]:
+def read_waits(flows: BrowseFlows, status: Status, sample: int) -> Flow[Waits]:
     """See :meth:`Acker.waits`."""
     if type(sample) is not int or not 1 <= sample <= MAX_SAMPLE:
         raise ConfigError(f"sample must be 1 to {MAX_SAMPLE} trees, not {sample!r}")
@@ -111,12 +111,14 @@ def read_waits(flows: Browses, status: Status, sample: int) -> Flow[Waits]:
     return waits_of(trees, status.pending, config.edges)
 
 
-def _sample(flows: Browses, at: PageCursor, count: int, blocks: int) -> Flow[list[tuple[int, int]]]:
+def _sample(
+    flows: BrowseFlows, at: PageCursor, count: int, blocks: int
+) -> Flow[list[tuple[int, int]]]:
     """Read about ``count`` trees of each bucket of a shard: checksums and idle times."""
     look, found = flows.look("", ""), list[tuple[int, int]]()
     while True:
         listed = yield from look(at, count)
-        seen = Seen()
+        seen = ScannedTrees()
         seen.add(at.kind, listed)
         found += _open(seen.trees.values())
         for entry in list(seen.blocks.values())[:blocks]:
@@ -126,7 +128,7 @@ def _sample(flows: Browses, at: PageCursor, count: int, blocks: int) -> Flow[lis
         at = PageCursor(at.shard, at.kind, listed.bucket + 1)
 
 
-def _in_block(flows: Browses, entry: BlockEntry, most: int) -> Flow[list[tuple[int, int]]]:
+def _in_block(flows: BrowseFlows, entry: BlockEntry, most: int) -> Flow[list[tuple[int, int]]]:
     """Read up to ``most`` trees of a block, spread over its slots."""
     tree = yield from flows.show_block(entry.block)
     if tree is None or tree.block is None:

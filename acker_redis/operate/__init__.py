@@ -33,7 +33,7 @@ from acker_redis.flows.untaken import read_untaken as read_untaken
 from acker_redis.protocol.outcome import (
     Cause as Cause,
     Reason as Reason,
-    Verdict as Verdict,
+    VerdictKind as VerdictKind,
     odd_edges as odd_edges,
     parse_entry as parse_entry,
 )

@@ -12,7 +12,7 @@ from acker_redis.protocol.slots import slots_of_hex, unpack_slots
 from acker_redis.protocol.texts import CONTROL
 
 # From lua/spec.json, by python -m proof.spec
-Verdict = Literal["ack", "nack", "touch"]
+VerdictKind = Literal["ack", "nack", "touch"]
 Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "reset"]
 Cause = Literal["", "idle", "deadline"]
 
@@ -32,7 +32,7 @@ class Outcome:
     order-1 nack failed no such address
     """
 
-    verdict: Verdict
+    verdict: VerdictKind
     """``ack``: the tree is complete. ``nack``: replay the record. ``touch``: the tree's timeout
     was reset."""
     reason: str
@@ -145,7 +145,7 @@ class BlockOutcome:
             return
         yield from ranges_without(self.slots, (*self.failed, *self.absent, *self.nacked))
 
-    def _outcome(self, verdict: Verdict, reason: str, slot: int, why: str = "") -> Outcome:
+    def _outcome(self, verdict: VerdictKind, reason: str, slot: int, why: str = "") -> Outcome:
         anchor = block_anchor(self.block, slot)
         return Outcome(verdict, reason, anchor, self.label, self.age_ms, why)
 

@@ -10,9 +10,9 @@ For the order of its work, and how soon it notices changes, see :mod:`acker_redi
 import threading
 from collections.abc import Iterable
 
+from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError
 from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS
-from acker_redis.kinds import check_is
 from acker_redis.rotator.jobs import Home, Pace
 from acker_redis.rotator.once import rotate_once
 from acker_redis.rotator.service import Service

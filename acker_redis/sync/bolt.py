@@ -15,8 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from acker_redis.arguments import check_sink
 from acker_redis.errors import ClosedError, ConfigError, needs
-from acker_redis.kinds import check_sink
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import redis
 
 from acker_redis.errors import AckerError
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.flows.steps import (
     Ask,
     AskAll,
@@ -59,7 +59,7 @@ class Connection:
         self._threads: ThreadPoolExecutor | None = None
         self._refresh: Future[Any] | None = None
         """The last read of a cluster's slots in the background."""
-        begins_in_children(self)
+        reset_in_children(self)
 
     def run(self, call: Call) -> Any:
         """Send a call once and return its reply.
@@ -216,7 +216,7 @@ class Connection:
             return [getattr(node_of(self.client, key), "name", None) for key in step.keys]
         return self.version()
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset in a forked child: it has the parent's locks, but none of the parent's threads."""
         self._threads = self._refresh = None
         _free_locks(self.client)

@@ -24,7 +24,7 @@ class Group:
         self,
         source_id: str,
         value: Any = None,
-        edges: int | None = 1,
+        messages: int | None = 1,
         *,
         edge: str = "",
         timeout: float | None = None,
@@ -36,7 +36,7 @@ class Group:
         """
         self._block.add(source_id)
         try:
-            record = Record(source_id, value, edges, edge=edge, joins=self._block)
+            record = Record(source_id, value, messages, edge=edge, _group=self._block)
             self._emit_record(record, timeout)
         except BaseException:
             self._block.remove(source_id)

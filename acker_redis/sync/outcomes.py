@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from acker_redis.flows.outcomes import OutcomeFlows
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, Verdict
+from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, VerdictKind
 from acker_redis.sync.connection import Connection
 
-__all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
+__all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "VerdictKind"]
 
 
 class Outcomes:

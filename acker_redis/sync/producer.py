@@ -25,14 +25,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from acker_redis.arguments import check_is
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError, RedisUnavailableError
 from acker_redis.flows.delivery import MAX_SENDERS, Delivery, check_settings, tell_given_up
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
-from acker_redis.kinds import check_is
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row
@@ -100,10 +100,10 @@ class Producer:
         self.source = check_name("source", source) if source else ""
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin with an empty buffer; a forked child calls this."""
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)

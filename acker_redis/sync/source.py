@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from acker_redis.arguments import check_blocking, check_is
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import (
     AckerError,
@@ -14,11 +15,10 @@ from acker_redis.errors import (
     ConfigError,
     RejectedError,
 )
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, was_stopped
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Flow, Hand
-from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.sync.group import Group
@@ -69,7 +69,7 @@ class Source:
             as done, or commit, here; until then keep the record.
         on_fail: ``on_fail(record, reason, why)``: the attempt failed.
         dead_letter: ``dead_letter(record, reason, why)``: the last attempt failed.
-        reload: ``reload(source_id)`` returns the ``Record(source_id, value, edges)`` that an
+        reload: ``reload(source_id)`` returns the ``Record(source_id, value, messages)`` that an
             earlier program tracked, to replay it; or None if the record is done or unknown.
         on_group: ``on_group(result)``: each record of a completion group has its verdict, see
             :meth:`group`. At least once: ``result.key`` is the same in each call for the same seal.
@@ -137,15 +137,15 @@ class Source:
         )  # fmt: skip
         self._settings = settings
         self.use(SourceFlows(acker.flows, name, settings))
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
     def use(self, flows: SourceFlows) -> None:
         """Use these flows, before the first record."""
         self._flows = flows
         self._forgotten = report_when_forgotten(self, flows)
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without records.
 
         A forked child calls this, because the records are the parent's.
@@ -181,7 +181,7 @@ class Source:
         self,
         source_id: str,
         value: Any = None,
-        edges: int | None = 1,
+        messages: int | None = 1,
         *,
         edge: str = "",
         timeout: float | None = None,
@@ -196,7 +196,7 @@ class Source:
             source_id: The source's own id of the record, 1 to 255 bytes; comes back with the
                 verdict.
             value: What ``send`` needs to send the record; kept in this process only.
-            edges: Number of first messages. With None ``send(record, tree)`` gets an open tree
+            messages: Number of first messages. With None ``send(record, tree)`` gets an open tree
                 instead of ids, and takes an id per message from ``tree.emit()``.
             edge: The name of the edge that the first messages travel on, mostly that of their
                 queue. The namespace must list it: see :attr:`AckerConfig.edges`.
@@ -205,11 +205,11 @@ class Source:
         Raises:
             BufferFullError: There was no room in time.
             ClosedError: The source was stopped, and nothing has run it since.
-            InvalidBatchError: ``source_id`` or ``edges`` is invalid.
+            InvalidBatchError: ``source_id`` or ``messages`` is invalid.
             ConfigError: The source has no ``send``.
 
         """
-        self.emit_record(Record(source_id, value, edges, edge=edge), timeout)
+        self.emit_record(Record(source_id, value, messages, edge=edge), timeout)
 
     def emit_record(self, record: Record, timeout: float | None) -> None:
         """Queue a new record: see :meth:`emit`."""

@@ -45,7 +45,7 @@ class Record:
     """The source's id of the record, which the verdict carries."""
     value: Any = None
     """The data that ``send`` needs; None if the program that tracked the record has ended."""
-    edges: int | None = 1
+    messages: int | None = 1
     """Number of first messages; None: unknown until ``send`` has emitted them."""
     attempt: int = 0
     """How often the record was tracked. 0 in a verdict on a record that an earlier program
@@ -53,9 +53,9 @@ class Record:
     edge: str = ""
     """Name of the edge that the first messages travel on, mostly that of their queue; '' if they
     have none, or if ``send`` names the edge of each."""
-    owes: "list[_Reading] | None" = field(default=None, repr=False)
+    _readings: "list[_Reading] | None" = field(default=None, repr=False)
     """Entries of the stream that cannot be taken until the record is tracked again."""
-    joins: "GroupBlock | None" = field(default=None, repr=False)
+    _group: "GroupBlock | None" = field(default=None, repr=False)
     """The block of the completion group that emitted the record."""
 
 
@@ -358,14 +358,14 @@ class Pending:
         if reading:
             self._settle(record)  # it was tracked, even if the reply to that was lost
             reading.owed.add(record)
-            record.owes = [reading]
+            record._readings = [reading]
         wait = self._backoff.draw(record.attempt)
         heapq.heappush(self._waiting, (now + wait, next(self._numbers), record))
 
     def _settle(self, record: Record) -> None:
-        for reading in record.owes or ():
+        for reading in record._readings or ():
             reading.owed.discard(record)
-        record.owes = None
+        record._readings = None
 
     def _drop(self, anchor: int) -> bool:
         """Forget an attempt; return whether it had no verdict yet."""

@@ -70,14 +70,13 @@ class Emitted(NamedTuple):
 
 def emit(
     source_id: str,
-    edges: int = 1,
+    messages: int | Sized = 1,
     *,
-    messages: Sized | None = None,
     edge: str = "",
     ids: IdMaker = PLAIN,
     draw: Callable[[int], list[int]] | None = None,
 ) -> Emitted:
-    """Return a new tree with ``edges`` first messages, or with one for each of ``messages``.
+    """Return a new tree with its first messages.
 
     Track first, then send: apply ``row``, then send each message with its id. With no messages the
     tree is complete at once. Every attempt of a record is a separate tree.
@@ -85,8 +84,7 @@ def emit(
     Args:
         source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
             characters. The verdict carries it.
-        edges: Number of first messages, 0 or more.
-        messages: The first messages; their number replaces ``edges``.
+        messages: The first messages, or their number, 0 or more.
         edge: The name of the edge that the messages travel on.
         ids: Makes the ids; in a namespace with edges ``acker.ids``.
         draw: A faster source of random ids, for many trees at once: see :func:`in_bulk`.
@@ -104,11 +102,10 @@ def emit(
 
     """
     check_text("source id", source_id, 1)
-    if messages is not None:
-        edges = len(messages)
-    if edges < 0:
-        raise InvalidBatchError(f"edges is a number of first messages, at least 0, not {edges}")
-    anchor, drawn, delta = _first_ids(edges, draw or draw_ids, ids.low)
+    count = messages if isinstance(messages, int) else len(messages)
+    if count < 0:
+        raise InvalidBatchError(f"messages is a number of messages, at least 0, not {count}")
+    anchor, drawn, delta = _first_ids(count, draw or draw_ids, ids.low)
     if code := ids.code(edge):
         drawn = [tuple_id | code for tuple_id in drawn]
         delta ^= code if len(drawn) % 2 else 0

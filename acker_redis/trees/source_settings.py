@@ -9,7 +9,7 @@ from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.texts import check_text
 from acker_redis.trees.pending import Backoff, Record, Verdict
 
-MAX_EDGES = 65_536
+MAX_MESSAGES = 65_536
 """Maximum first messages of a record; an open tree may have any number."""
 
 
@@ -62,9 +62,11 @@ class SourceSettings:
 def check_record(record: Record) -> Record:
     """Return the record; raise InvalidBatchError if it cannot be tracked."""
     check_text("source id", record.source_id, 1)
-    edges = record.edges
-    if edges is not None and (type(edges) is not int or not 0 <= edges <= MAX_EDGES):
-        raise InvalidBatchError(f"edges is a number from 0 to {MAX_EDGES}, or None, not {edges!r}")
+    messages = record.messages
+    if messages is not None and (type(messages) is not int or not 0 <= messages <= MAX_MESSAGES):
+        raise InvalidBatchError(
+            f"messages is a number from 0 to {MAX_MESSAGES}, or None, not {messages!r}"
+        )
     if not isinstance(record.edge, str):
         raise InvalidBatchError(f"edge is the name of an edge, not {record.edge!r}")
     return record

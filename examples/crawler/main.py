@@ -128,7 +128,7 @@ async def run(url: str) -> bool:
         with Acker.from_url(url, namespace) as other, Rotator([other]):
             async with in_background(*crawlers), source:
                 for site in SITES:
-                    await source.emit(site, edges=None)  # their number is unknown
+                    await source.emit(site, messages=None)  # their number is unknown
                 await source.join()
     return all(sites.is_right(site) for site in SITES)
 

@@ -135,7 +135,7 @@ async def run(url: str) -> bool:
         with Acker.from_url(url, namespace) as other:
             async with in_background(*workers, rotate(other, received)), source:
                 for order, subscribers in ORDERS.items():
-                    await source.emit(order, subscribers, edges=None)
+                    await source.emit(order, subscribers, messages=None)
                 await source.join()
 
     received.show()

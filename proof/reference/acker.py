@@ -19,7 +19,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import EDGE_BIT
 from acker_redis.protocol.latency import Latency
-from acker_redis.protocol.outcome import Outcome, Verdict, odd_edges
+from acker_redis.protocol.outcome import Outcome, VerdictKind, odd_edges
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
@@ -97,7 +97,7 @@ class Reference:
         self.ticks = 0
         self.names: dict[str, int] = {}
         """Task -> the tick in which it last put a tree into the newest bucket."""
-        self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
+        self._told: dict[tuple[str, VerdictKind, str], list[Outcome]] = {}
         self.high_water = self.config.share
         self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
 
@@ -303,7 +303,7 @@ class Reference:
             self.counters["tracked"] += 1
 
     def _tell(
-        self, verdict: Verdict, reason: str, anchor: int, record: Record, why: str = ""
+        self, verdict: VerdictKind, reason: str, anchor: int, record: Record, why: str = ""
     ) -> None:
         age = max(0, self.now_ms - record.first_ms)
         outcome = Outcome(verdict, reason, anchor, record.source_id, age, why)

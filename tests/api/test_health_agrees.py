@@ -15,7 +15,7 @@ from acker_api.reading import health as readiness
 from acker_api.reading.ages import Ages
 from acker_api.reading.canary import Flight
 from acker_api.reading.overview import Overview
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.reader import ReadStatus, Survey
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.cli.status_view import draw
 from acker_redis.doctor import TITLES, checks_namespace, health
@@ -75,8 +75,8 @@ def by_overview(case: Borderline) -> set[str]:
 
     overview = Overview(unread, Ages(unread))
     if case.before:
-        overview.row("orders", Seen(case.before))
-    seen = Seen(case.after, oldest_ms=case.oldest_ms, untaken=case.untaken)
+        overview.row("orders", ReadStatus(case.before))
+    seen = ReadStatus(case.after, oldest_ms=case.oldest_ms, untaken=case.untaken)
     return {each["id"] for each in overview.row("orders", seen)["findings"]}
 
 
@@ -88,7 +88,7 @@ def by_doctor(case: Borderline) -> set[str]:
 
 
 def by_readiness(case: Borderline) -> set[str]:
-    survey = Survey({"orders": Seen(case.after)}, None, 0.0)
+    survey = Survey({"orders": ReadStatus(case.after)}, None, 0.0)
     ready = readiness.judge(survey, rotation=True, canary=Flight("off")).ready
     return set() if ready else {"rotator"}
 

@@ -14,7 +14,7 @@ from prometheus_client import parser
 from acker_api.reading.ages import Ages
 from acker_api.reading.metrics import encode
 from acker_api.reading.overview import Overview
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.reader import ReadStatus, Survey
 from acker_api.shapes.history import NamespaceHistory, Slo
 from acker_redis.doctor import examine
 from acker_redis.doctor.readings import Readings as Recent
@@ -79,7 +79,7 @@ def test_any_meta_is_refused_or_can_be_shown(wrong: dict[bytes, bytes], trees: i
         return
     status = Status("orders", shard.config, (shard,))
     assert json.dumps(status_json(status))
-    body, _ = encode(Survey({"orders": Seen(status, 0)}), "")
+    body, _ = encode(Survey({"orders": ReadStatus(status, 0)}), "")
     assert 'acker_up{namespace="orders"} 1.0' in body.decode()
     assert len(body) < 100_000
 
@@ -87,7 +87,7 @@ def test_any_meta_is_refused_or_can_be_shown(wrong: dict[bytes, bytes], trees: i
         raise NotImplementedError
 
     overview = Overview(nothing, Ages(lambda _: NotImplemented))
-    assert json.dumps(overview.row("orders", Seen(status, 0)))
+    assert json.dumps(overview.row("orders", ReadStatus(status, 0)))
     for values in Point.of(status).fields().values():
         parse(values)
     Recent().add(status)
@@ -237,7 +237,7 @@ def test_metric_that_cannot_be_built_hides_no_other() -> None:
     fine = status_of(META)
     shard = replace(fine.shards[0], expiring=10**400)
     wrong = replace(fine, namespace="bills", shards=(shard,))
-    body, _ = encode(Survey({"bills": Seen(wrong), "orders": Seen(fine)}), "")
+    body, _ = encode(Survey({"bills": ReadStatus(wrong), "orders": ReadStatus(fine)}), "")
     text = body.decode()
     assert 'acker_up{namespace="bills"} 0.0' in text
     assert 'acker_up{namespace="orders"} 1.0' in text

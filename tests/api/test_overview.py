@@ -8,7 +8,7 @@ import pytest
 
 from acker_api.reading.ages import Ages
 from acker_api.reading.overview import AWAY, LISTED, TIMES, Judged, Overview
-from acker_api.reading.reader import Reader, Seen, Survey
+from acker_api.reading.reader import Reader, ReadStatus, Survey
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
@@ -180,10 +180,12 @@ def test_cost_of_the_overview_is_a_tenth_of_the_time() -> None:
     shard = status()
 
     async def survey() -> Survey:
-        return Survey({"orders": Seen(Status("orders", shard.config, (shard,)))}, seconds=seconds)
+        return Survey(
+            {"orders": ReadStatus(Status("orders", shard.config, (shard,)))}, seconds=seconds
+        )
 
-    async def see(state: Status) -> Seen:
-        return Seen(state)
+    async def see(state: Status) -> ReadStatus:
+        return ReadStatus(state)
 
     overview = Overview(survey, Ages(see))
     assert asyncio.run(overview.judge()).every == 1.0
@@ -197,10 +199,10 @@ def test_overview_is_judged_soon_after_an_outage() -> None:
 
     async def survey() -> Survey:
         away = RedisUnavailableError("no answer")
-        return Survey({"orders": away, "parcels": Seen(state)}, seconds=5.0)
+        return Survey({"orders": away, "parcels": ReadStatus(state)}, seconds=5.0)
 
-    async def see(state: Status) -> Seen:
-        return Seen(state)
+    async def see(state: Status) -> ReadStatus:
+        return ReadStatus(state)
 
     # These seconds were waited, not spent: ten times as long would show an old error.
     assert asyncio.run(Overview(survey, Ages(see)).judge()).every == AWAY
@@ -210,8 +212,8 @@ def test_overview_fails_if_the_names_cannot_be_read() -> None:
     async def survey() -> Survey:
         return Survey({}, RedisUnavailableError("no answer"))
 
-    async def see(state: Status) -> Seen:
-        return Seen(state)
+    async def see(state: Status) -> ReadStatus:
+        return ReadStatus(state)
 
     with pytest.raises(RedisUnavailableError):
         asyncio.run(Overview(survey, Ages(see)).judge())
@@ -224,9 +226,9 @@ def test_ages_are_cached_longer_with_more_namespaces() -> None:
     def of(name: str) -> Status:
         return Status(name, shard.config, (shard,))
 
-    async def see(state: Status) -> Seen:
+    async def see(state: Status) -> ReadStatus:
         read.append(state.namespace)
-        return Seen(state, oldest_ms=len(read))
+        return ReadStatus(state, oldest_ms=len(read))
 
     ages = Ages(see, names=100, clock=lambda: now[0])
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client import parser
 
-from acker_api.reading.reader import Reader, See, Seen, Survey
+from acker_api.reading.reader import Reader, ReadStatus, See, Survey
 from acker_redis.aio import AsyncAcker
 from acker_redis.doctor import health
 from acker_redis.doctor.health import Thresholds
@@ -259,7 +259,7 @@ def test_hanging_namespace_does_not_hide_others(
         def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
             return elsewhere if namespace == hung else super().acker(namespace, retry_for)
 
-        async def _see(self, namespace: str, see: See | None) -> Seen:
+        async def _see(self, namespace: str, see: See | None) -> ReadStatus:
             found = await super()._see(namespace, see)
             seen.append(namespace)
             if len(seen) == len(well):
@@ -281,7 +281,9 @@ def test_hanging_namespace_does_not_hide_others(
             survey = asyncio.run(run(*bounds))
             assert isinstance(survey.found[hung], RedisUnavailableError)
             assert words in str(survey.found[hung])
-            assert [name for name, seen in survey.found.items() if isinstance(seen, Seen)] == well
+            assert [
+                name for name, seen in survey.found.items() if isinstance(seen, ReadStatus)
+            ] == well
             assert list(survey.found) == [hung, *well]
             assert survey.error is None
         line.stall = False

@@ -40,7 +40,7 @@ class Replayed:
     def run(self, records: int, mishaps: dict[int, Mishap]) -> None:
         """Emit records, with a mishap after some of them; then wait until all are acked."""
         for number in range(records):
-            self._source.emit(f"record-{number}", edges=self._chance.choice((1, 2, None)))
+            self._source.emit(f"record-{number}", messages=self._chance.choice((1, 2, None)))
             self.step(0.6)
             if number in mishaps:
                 mishaps[number]()

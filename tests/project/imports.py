@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "acker_redis"
 ORDER = (
-    ("errors", "kinds", "lazy", "logs", "terminal"),
+    ("arguments", "errors", "lazy", "logs", "terminal"),
     ("protocol",),
     ("batching", "trees", "embedded", "missing"),
     ("flows", "transport"),

@@ -11,11 +11,11 @@ from acker_redis.flows import forks
 seen = []
 
 class Thing:
-    def begin(self):
+    def reset_after_fork(self):
         seen.append(sys.gettrace())
 
 thing = Thing()
-forks.begins_in_children(thing)
+forks.reset_in_children(thing)
 sys.settrace(lambda *_: None)
 threading.settrace(lambda *_: None)
 child = os.fork()

@@ -200,7 +200,7 @@ def test_threaded_source_loses_no_record_and_never_acks_falsely(
     try:
         with trouble(world, acker, proxy, masters), source:
             for number in range(RECORDS):
-                source.emit(f"record-{number}", edges=world.edges(number))
+                source.emit(f"record-{number}", messages=world.edges(number))
             world.calm = True
             proxy.swallow = proxy.cut = 0
             assert source.join(LIMIT)
@@ -271,7 +271,7 @@ def test_asyncio_source_loses_no_record_and_never_acks_falsely(
             )
             async with source:
                 for number in range(RECORDS):
-                    await source.emit(f"record-{number}", edges=world.edges(number))
+                    await source.emit(f"record-{number}", messages=world.edges(number))
                 world.calm = True
                 proxy.swallow = proxy.cut = 0
                 assert await source.join(LIMIT)

@@ -191,7 +191,7 @@ def test_failed_send_is_reported_after_an_outage(
     source = make_source(acker, send, url=proxy.url, retry_for=0)
     source.step()
     for name, edges in (("a", 1), ("open", None)):
-        source.emit(name, edges=edges)
+        source.emit(name, messages=edges)
         with pytest.raises(RedisUnavailableError):
             source.step()
         assert source.join(LIMIT)

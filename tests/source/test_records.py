@@ -39,7 +39,7 @@ def test_partially_processed_record_is_not_acked(
     make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
-    source.emit("a", edges=3)
+    source.emit("a", messages=3)
     source.step()
     ((record, attempt, ids),) = bolts.sent
     assert len({str(each) for each in ids}) == 3
@@ -89,7 +89,7 @@ def test_source_hears_on_which_edge_a_message_is_missing(
     acker = make_any_acker(edges=("mill", "shop"))
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send)
-    source.emit("a", edges=2, edge="mill")
+    source.emit("a", messages=2, edge="mill")
     source.emit("b", edge="shop")
     source.emit("c", edge="nowhere")
     source.step()
@@ -195,7 +195,7 @@ def test_send_that_always_raises_ends_in_a_dead_letter(
         raise OSError("no queue")
 
     source = make_source(acker, send, attempts=2)
-    source.emit("a", edges=edges)
+    source.emit("a", messages=edges)
     assert source.join(LIMIT)
     words = "failed OSError: no queue"
     assert called.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
@@ -205,7 +205,7 @@ def test_record_without_messages_is_sent_and_acked(
     make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
-    source.emit("a", edges=0)
+    source.emit("a", messages=0)
     source.step()
     assert [ids for _, _, ids in bolts.sent] == [()]
     source.step()
@@ -225,8 +225,8 @@ def test_open_tree_is_acked_once_closed_and_processed(
             bolts.ack()  # processed while the tree is open
 
     source = make_source(acker, send)
-    source.emit("a", edges=None)
-    source.emit("empty", edges=None)
+    source.emit("a", messages=None)
+    source.emit("empty", messages=None)
     source.step()
     source.step()
     assert sorted(called.take()) == ["ack a", "ack empty"]
@@ -244,7 +244,7 @@ def test_open_tree_fails_if_send_raises_even_if_all_messages_were_acked(
             raise OSError("the file ends too early")
 
     source = make_source(acker, send)
-    source.emit("a", edges=None)
+    source.emit("a", messages=None)
     assert source.join(LIMIT)
     assert called.take() == ["fail a failed OSError: the file ends too early", "ack a"]
 
@@ -280,7 +280,7 @@ def test_more_records_than_one_batch_over_several_shards(
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, max_pending=3000, on_fail=None)
     for number in range(1500):
-        source.emit(f"record-{number}", edges=number % 2)
+        source.emit(f"record-{number}", messages=number % 2)
     for _ in range(2):
         source.step()
     assert len(bolts.sent) == 1500

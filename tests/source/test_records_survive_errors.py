@@ -50,7 +50,7 @@ def test_emit_that_steps_loses_no_verdict(acker: Acker, bolts: Bolts) -> None:
 @pytest.mark.parametrize("edges", [-1, 65_537, 2**60, 1.0, True])
 def test_invalid_edges_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> None:
     with pytest.raises(InvalidBatchError, match="edges"):
-        Source(acker, "t", bolts.send).emit("odd", edges=edges)
+        Source(acker, "t", bolts.send).emit("odd", messages=edges)
 
 
 def test_no_record_is_lost_when_a_batch_cannot_be_built(
@@ -87,7 +87,7 @@ def test_tree_closed_by_send_fails_and_other_records_continue(
 
     source = make_source(acker, send)
     for number in range(5):
-        source.emit(str(number), edges=None)
+        source.emit(str(number), messages=None)
     wait_until(lambda: source.step() >= 0 and not source.pending, "all five")
     words = called.take()
     assert sorted(word for word in words if word.startswith("ack")) == [
@@ -174,7 +174,7 @@ def test_send_cancelled_from_within_fails_alone(any_server: EmbeddedRedis, acker
             )
             async with source:
                 for number in range(6):
-                    await source.emit(str(number), edges=None)
+                    await source.emit(str(number), messages=None)
                 assert await source.join(LIMIT)
         assert failed == ["CancelledError"]
 
@@ -200,7 +200,7 @@ def test_send_that_returns_a_coroutine_or_generator_has_not_sent(acker: Acker, k
         on_ack=lambda r: called.append("ack"),
         dead_letter=lambda r, reason, why: called.append(why),
     )  # fmt: skip
-    source.emit("a", edges=None)
+    source.emit("a", messages=None)
     assert source.join(LIMIT)
     (why,) = called
     assert "was not run" in why
@@ -230,7 +230,7 @@ def test_concurrent_stops_close_all_sent_trees(any_server: EmbeddedRedis, acker:
                 source = AsyncSource(twin, "t", send, poll=0.001)
                 await source.start()
                 for number in range(5):
-                    await source.emit(str(number), edges=None)
+                    await source.emit(str(number), messages=None)
                 while len(source._sending) < 5:
                     await asyncio.sleep(0)
                 all_sending.set()

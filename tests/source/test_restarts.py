@@ -214,7 +214,7 @@ def test_reloaded_record_keeps_its_number_of_messages(
 ) -> None:
     """If it were replayed as a record of one message, the first of three would ack it."""
     first = make_source(acker, bolts.send)
-    first.emit("a", edges=3)
+    first.emit("a", messages=3)
     first.step()
     bolts.fail("no")
     again = make_source(acker, bolts.send, reload=lambda name: Record(name, "three", 3))
@@ -227,7 +227,7 @@ def test_reloaded_record_keeps_its_number_of_messages(
 
 def test_reload_must_return_a_record(make_source: MakeSource, acker: Acker, bolts: Bolts) -> None:
     first = make_source(acker, bolts.send)
-    first.emit("a", edges=3)
+    first.emit("a", messages=3)
     first.step()
     bolts.fail("no")
     again = make_source(acker, bolts.send, reload=lambda name: ["hat", "coat", "lamp"])

@@ -255,7 +255,7 @@ def test_trees_that_could_not_be_closed_are_closed_when_their_shard_is_back(
 
     object.__setattr__(it.source._flows.settings, "send", cuts)
     for number in range(40):
-        it.source.emit(f"page-{number}", edges=None)
+        it.source.emit(f"page-{number}", messages=None)
     it.steps()
     it.process(*range(SHARDS))
     it.steps(10)
@@ -351,7 +351,7 @@ def test_groups_wait_for_shard_0_and_verdicts_are_heard_meanwhile(
     results: list[Any] = []
     it = scene(on_group=results.append)
     block = it.source._flows.groups.enter("import")
-    records = [Record(f"member-{n}", joins=block) for n in range(40)]
+    records = [Record(f"member-{n}", _group=block) for n in range(40)]
     for record in records:
         block.seen.add(record.source_id)
         block.waiting.add(record.source_id)

@@ -88,7 +88,7 @@ def test_closing_rows_of_a_removed_shard_do_not_stop_the_others(
 
     object.__setattr__(settings, "send", cuts)
     for number in range(20):
-        it.source.emit(f"open-{number}", edges=None)
+        it.source.emit(f"open-{number}", messages=None)
     it.steps()
     object.__setattr__(settings, "send", send)
     it.bolts.ack()

@@ -202,7 +202,7 @@ def test_ack_of_all_messages_compares_nothing(
     assert job.unmentioned == "ack"
     assert {each.kind for each in terms} <= {Kind.INPUT, Kind.CHILD}
     assert all("parent" not in each.df.columns for each in terms)
-    assert b._given.is_frozen == ("b.df" in name or "emit" in name or name == "children")
+    assert b._input.is_frozen == ("b.df" in name or "emit" in name or name == "children")
     found = outcomes(by_driver.client)
     assert [v[2] for v in found] == (["s1"] if "emit" in name else ["s0", "s1"])
 

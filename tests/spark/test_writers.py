@@ -761,7 +761,7 @@ def test_two_batches_on_one_lane_are_reported(
         with pytest.raises(Exception, match=words):
             run(spark, tmp_path, "last", queue.read_stream(spark, MESSAGE), twice)
         # After a restart, the first of the two batches has other content than the lane.
-        by_driver.memory._applied.clear()
+        by_driver.shared._applied.clear()
 
 
 def test_self_join_in_a_bolt(spark: SparkSession, by_driver: Acker) -> None:

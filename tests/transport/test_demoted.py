@@ -119,7 +119,7 @@ def test_a_source_loses_no_record(two: TwoServers, kind: str) -> None:
             mine = AsyncAcker.from_url(two.url, "n", retry_for=LIMIT)
             source = Twin(loop, mine, "t", bolts.send, **called.callbacks)
         for number in range(RECORDS):
-            source.emit(f"record-{number}", edges=2)
+            source.emit(f"record-{number}", messages=2)
             source.step()
             if number == RECORDS // 2:
                 two.fail_over()

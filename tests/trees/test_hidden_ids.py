@@ -111,7 +111,7 @@ def test_log_of_a_source_and_its_bolts_shows_no_id(
         dead_letter=lambda record, reason, why: told.append(f"{record!r} {reason} {why}"),
     )  # fmt: skip
     for name in ("acked", "failed", "broken", "lost", "raises"):
-        source.emit(name, edges=1)
+        source.emit(name, messages=1)
     for _ in range(12):
         source.step()
         tick(acker)

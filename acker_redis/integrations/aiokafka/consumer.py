@@ -18,13 +18,13 @@ from aiokafka.errors import KafkaError
 from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
+from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.integrations.aiokafka.producer import AsyncWork, current
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
 from acker_redis.integrations.until_signal import until_signal
-from acker_redis.kinds import check_is
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing

@@ -113,7 +113,7 @@ class Work:
             return self.processing.emit(edge=self._edge_of(name))
         if self.published:
             raise ClosedError(
-                "a record with edges=1 published several messages: emit it with edges=None"
+                "a record with messages=1 published several messages: emit it with messages=None"
             )
         return self._only
 
@@ -135,6 +135,6 @@ class Work:
                 raise InvalidBatchError("the body of a chord has no task id")
             if key not in self._promised:
                 if self._only is not None:
-                    raise ClosedError("emit a record that is part of a chord with edges=None")
+                    raise ClosedError("emit a record that is part of a chord with messages=None")
                 self._promised[key] = str(self.processing.emit(edge=self._edge_of(body["task"])))
             body["options"]["headers"] = {**headers, PROMISE: self._promised[key]}

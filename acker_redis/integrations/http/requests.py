@@ -16,9 +16,9 @@ from typing import Any
 from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
+from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
 from acker_redis.integrations.http.work import REFUSED, TRACKED, Work, current, with_phrase
-from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import Processing

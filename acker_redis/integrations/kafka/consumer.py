@@ -25,6 +25,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.kafka.messages import check_error, headers_of
@@ -32,7 +33,6 @@ from acker_redis.integrations.kafka.producer import current
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
 from acker_redis.integrations.kafka_messages.work import Work
 from acker_redis.integrations.until_signal import until_signal
-from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker

@@ -6,9 +6,9 @@ from typing import Any
 
 import confluent_kafka
 
+from acker_redis.arguments import check_is
 from acker_redis.errors import ConfigError
 from acker_redis.integrations.kafka_messages.work import Headers, Work, with_id
-from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import fail_row
 from acker_redis.protocol.texts import clipped
 from acker_redis.sync.client import Acker

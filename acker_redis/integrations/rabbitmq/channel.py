@@ -19,12 +19,12 @@ from typing import Any
 from pika import BasicProperties
 from pika.exceptions import AMQPError
 
+from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import ConfigError
 from acker_redis.integrations.handlers import check_done
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling
-from acker_redis.kinds import check_blocking, check_is
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.trees.processing import Processing

@@ -7,7 +7,7 @@ import pika
 from pika.exceptions import AMQPError
 
 from acker_redis.errors import AckerError, ConfigError
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.rabbitmq.deliveries import unpublished
 from acker_redis.integrations.rabbitmq.headers import is_copied, stamped
 from acker_redis.trees.pending import Record
@@ -51,10 +51,10 @@ class RabbitSender:
         self._properties = persistent if properties is None else properties
         if is_copied(self._properties):
             raise ConfigError("a RabbitSender sends to one queue: remove the headers CC and BCC")
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without a connection: a forked child calls this, its parent has the socket."""
         self._connection: Any = None
         self._channel: Any = None
@@ -77,7 +77,7 @@ class RabbitSender:
     def close(self) -> None:
         """Close the connection; a later record opens another."""
         connection = self._connection
-        self.begin()
+        self.reset_after_fork()
         if connection is not None and connection.is_open:
             with suppress(AMQPError):  # the broker has closed it
                 connection.close()
@@ -88,9 +88,9 @@ class RabbitSender:
                 # An idle connection notices now that the broker has closed it.
                 self._connection.process_data_events(0)
             except AMQPError:
-                self.begin()
+                self.reset_after_fork()
         if self._connection is None or not self._connection.is_open:
-            self.begin()
+            self.reset_after_fork()
             self._connection = pika.BlockingConnection(self._parameters)
         if self._channel is None or not self._channel.is_open:
             self._channel = self._connection.channel()

@@ -5,10 +5,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, BufferFullError
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.streams.entries import Command, add, check_client, encoded, with_id
-from acker_redis.kinds import check_is
 from acker_redis.protocol.rows import fail_row
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
@@ -65,10 +65,10 @@ class StreamSender:
         self.acker = acker
         self._client, self._stream, self._maxlen = client, stream, maxlen
         self._sink = Producer(acker)
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without entries: those that the parent of a forked child has not sent are its own.
 
         A forked child calls this.

@@ -57,9 +57,9 @@ class Settling:
         self._idle, self._delete = idle, delete
         self._on_failure = on_failure
         self._settled_at = 0.0
-        self.begin()
+        self.reset_after_fork()
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without entries, as a forked child must."""
         self._works: list[Work] = []
 

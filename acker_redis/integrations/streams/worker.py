@@ -16,6 +16,7 @@ from typing import Any
 
 import redis
 
+from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import (
     BacklogError,
     BufferFullError,
@@ -25,14 +26,13 @@ from acker_redis.errors import (
     RedisRefusedError,
     RedisUnavailableError,
 )
-from acker_redis.flows.forks import begins_in_children
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.streams.entries import Fields, check_client, encoded
 from acker_redis.integrations.streams.group import Entry, Group
 from acker_redis.integrations.streams.reading import Reading
 from acker_redis.integrations.streams.settling import OnFailure, Settling
 from acker_redis.integrations.streams.work import Work, begun, in_process
 from acker_redis.integrations.until_signal import until_signal
-from acker_redis.kinds import check_blocking, check_is
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
@@ -148,18 +148,18 @@ class StreamWorker:
         self._stop = threading.Event()
         self._worked_at = -math.inf
         """When run() has last done a round, on the ``time.monotonic`` clock."""
-        self.begin()
-        begins_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
         self._closed = False
 
-    def begin(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin without the entries of the parent, and with another name in the group.
 
         A forked child calls this.
         """
         me = self._consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._group.consumer = me
-        self._settling.begin()
+        self._settling.reset_after_fork()
 
     @property
     def current(self) -> Handle:

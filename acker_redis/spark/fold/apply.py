@@ -35,7 +35,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     WrongShardError,
 )
-from acker_redis.spark.fold import lanes, route
+from acker_redis.spark.fold import lanes, unreachable
 from acker_redis.spark.fold.content import Content, Sealed
 from acker_redis.spark.fold.id_columns import IdColumns
 from acker_redis.spark.fold.report import ShardReport
@@ -286,7 +286,7 @@ def _results(together: DataFrame, job: Job, phase: Phase) -> list[Any]:
     for row in found:
         if row["error"]:
             kind = getattr(errors, row["error"], AckerError)
-            raise route.of_task(kind(row["words"]), job.target)
+            raise unreachable.of_task(kind(row["words"]), job.target)
     return found
 
 

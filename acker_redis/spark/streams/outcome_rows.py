@@ -12,7 +12,7 @@ from acker_redis.protocol.outcome import (
     BlockOutcome,
     Entry,
     Outcome,
-    Verdict,
+    VerdictKind,
     odd_edges,
     ranges_without,
 )
@@ -131,7 +131,7 @@ def _ranges(block: BlockOutcome) -> _Verdicts:
         yield _outcome(block, "ack", "completed", first), end - first
 
 
-def _outcome(block: BlockOutcome, verdict: Verdict, reason: str, slot: int) -> Outcome:
+def _outcome(block: BlockOutcome, verdict: VerdictKind, reason: str, slot: int) -> Outcome:
     anchor = block_anchor(block.block, slot)
     return Outcome(verdict, reason, anchor, block.label, block.age_ms, "")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container
 from dataclasses import replace
 
-from acker_api.reading.reader import See, Seen
+from acker_api.reading.reader import ReadStatus, See
 from acker_redis import Status
 
 LEAST = 2.0
@@ -24,14 +24,14 @@ class Ages:
         self, see: See, names: int = 1000, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._see, self._names, self._clock = see, names, clock
-        self._kept: dict[str, tuple[float, Seen]] = {}
+        self._kept: dict[str, tuple[float, ReadStatus]] = {}
 
     @property
     def seconds(self) -> float:
         """Seconds for which ages are cached."""
         return max(LEAST, EACH * len(self._kept))
 
-    async def see(self, status: Status) -> Seen:
+    async def see(self, status: Status) -> ReadStatus:
         """Return a namespace with its ages, which may be older than the status. Raises nothing."""
         name = status.namespace
         read_at, seen = self._kept.get(name, (0.0, None))

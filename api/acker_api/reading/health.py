@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from acker_api.problems import AGAIN, Problem
 from acker_api.reading.canary import Flight
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.reader import ReadStatus, Survey
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.operate import code_of, health
 
@@ -82,7 +82,7 @@ def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
         return Readiness(len(survey.found), canary, str(survey.error))
     wrong, late = [], []
     for name, seen in survey.found.items():
-        if isinstance(seen, Seen):
+        if isinstance(seen, ReadStatus):
             late.append((name, health.rotator(seen.status)))
         elif _is_of_redis(seen):
             wrong.append((name, str(seen)))

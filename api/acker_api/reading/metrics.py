@@ -16,7 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.counted import NO_EDGE, counters
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.reader import ReadStatus, Survey
 from acker_redis import Status
 from acker_redis.operate import MAX_SOURCES, OTHERS, Event, backlog_ratio, most_waiting
 
@@ -44,7 +44,7 @@ def families(survey: Survey) -> Iterator[Metric]:
     up = _gauge("acker_up", "1 if the namespace could be read, else 0", "namespace")
     found = {family.name: family for family in _of({}, "")}
     for name, each in survey.found.items():
-        own = _sound(name, each, survey.dataset) if isinstance(each, Seen) else None
+        own = _sound(name, each, survey.dataset) if isinstance(each, ReadStatus) else None
         up.add_metric([name], float(own is not None))
         for family in own or ():
             found[family.name].samples += family.samples
@@ -63,7 +63,7 @@ def families(survey: Survey) -> Iterator[Metric]:
     yield from found.values()
 
 
-def _sound(name: str, seen: Seen, dataset: str | None) -> list[Metric] | None:
+def _sound(name: str, seen: ReadStatus, dataset: str | None) -> list[Metric] | None:
     """Return the metrics of one namespace; None if a value has no place among them."""
     try:
         own = list(_of({name: seen}, dataset))
@@ -77,7 +77,7 @@ def _sound(name: str, seen: Seen, dataset: str | None) -> list[Metric] | None:
     return own
 
 
-def _of(seen: dict[str, Seen], dataset: str | None) -> Iterator[Metric]:
+def _of(seen: dict[str, ReadStatus], dataset: str | None) -> Iterator[Metric]:
     """Yield the metrics of namespaces; without a dataset no counters, as none is known to go on."""
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
@@ -132,7 +132,7 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
     yield from (open_trees, pending, in_blocks, expiring)
 
 
-def _edges(seen: dict[str, Seen]) -> Iterator[Metric]:
+def _edges(seen: dict[str, ReadStatus]) -> Iterator[Metric]:
     """Yield the metrics of namespaces with edges."""
     sampled = _gauge(
         "acker_trees_sampled",
@@ -207,7 +207,7 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
     yield from (lag, tick, life, reshard)
 
 
-def _backlog(seen: dict[str, Seen]) -> Iterator[Metric]:
+def _backlog(seen: dict[str, ReadStatus]) -> Iterator[Metric]:
     backlog = _gauge(
         "acker_outcomes_backlog",
         f"Untaken verdicts; beyond {MAX_SOURCES} sources, {OTHERS} has the sum of the others",

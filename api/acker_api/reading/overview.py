@@ -17,7 +17,7 @@ from typing import Any
 
 from acker_api.problems import of_error
 from acker_api.reading.ages import Ages
-from acker_api.reading.reader import Seen, Survey
+from acker_api.reading.reader import ReadStatus, Survey
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.operate import Event, Readings, health
 
@@ -79,7 +79,7 @@ class Overview:
         away = any(isinstance(seen, RedisUnavailableError) for seen in survey.found.values())
         return Judged(tuple(rows), min(max(PERIOD, TIMES * took), AWAY if away else math.inf))
 
-    def row(self, name: str, seen: Seen | AckerError) -> Row:
+    def row(self, name: str, seen: ReadStatus | AckerError) -> Row:
         """Judge a namespace; an error means that it cannot be read."""
         if isinstance(seen, AckerError):
             return _away(name, seen)
@@ -90,7 +90,7 @@ class Overview:
             log.exception(Event("no_judgement", namespace=name))
             return _away(name, SchemaError(f"{name} cannot be judged: {error!s:.160}"))
 
-    def _judged(self, name: str, seen: Seen) -> Row:
+    def _judged(self, name: str, seen: ReadStatus) -> Row:
         status = seen.status
         growth = self._minute.add(status)
         found = health.wrong(

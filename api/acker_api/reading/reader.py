@@ -67,7 +67,7 @@ bucket that has some."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReadStatus:
     """A namespace, as it was read."""
 
     status: Status
@@ -87,7 +87,7 @@ class Seen:
         return Growth.since(self.base, self.status) if self.base else None
 
 
-See = Callable[[Status], Awaitable[Seen]]
+See = Callable[[Status], Awaitable[ReadStatus]]
 """Reads more of a namespace than its status; raises AckerError only."""
 
 
@@ -95,7 +95,7 @@ See = Callable[[Status], Awaitable[Seen]]
 class Survey:
     """The state of all namespaces; each was read separately."""
 
-    found: dict[str, Seen | AckerError] = field(default_factory=dict)
+    found: dict[str, ReadStatus | AckerError] = field(default_factory=dict)
     """By name, sorted; an error for a namespace that could not be read."""
     error: AckerError | None = None
     """Why not even the names could be read; ``found`` then has the names known before."""
@@ -225,23 +225,23 @@ class Reader:
             _check_size(error)
             return None
 
-    async def untaken_of(self, status: Status) -> Seen:
+    async def untaken_of(self, status: Status) -> ReadStatus:
         """Return a namespace with all for its judgement but the oldest tree.
 
         Raise SchemaError if a reply is too large, and nothing else.
         """
-        return Seen(status, untaken=await self.untaken(status), base=await self.base(status))
+        return ReadStatus(status, untaken=await self.untaken(status), base=await self.base(status))
 
-    async def aged(self, status: Status) -> Seen:
+    async def aged(self, status: Status) -> ReadStatus:
         """Return a namespace with all for its judgement; raises as :meth:`untaken_of`."""
         oldest_ms = await _oldest_ms(self.acker(status.namespace), status)
         return replace(await self.untaken_of(status), oldest_ms=oldest_ms)
 
-    async def all_of(self, status: Status) -> Seen:
+    async def all_of(self, status: Status) -> ReadStatus:
         """Return a namespace with everything that metrics have; raises as :meth:`untaken_of`."""
         acker = self.acker(status.namespace)
         oldest_ms, waits = await _oldest_ms(acker, status), await _waits(acker, status)
-        return Seen(status, oldest_ms, waits, await self.untaken(status))
+        return ReadStatus(status, oldest_ms, waits, await self.untaken(status))
 
     async def survey(self, see: See | None = None, scripts: bool = False) -> Survey:
         """Return the state of all namespaces. Raises nothing: the result has the errors.
@@ -255,7 +255,7 @@ class Reader:
             names, error = await self.names(), None
         except AckerError as failed:
             names, error = self._known, failed
-        found: dict[str, Seen | AckerError] = {
+        found: dict[str, ReadStatus | AckerError] = {
             name: too_late(self._scrape_within) for name in names
         }
         spent: list[float | None] = [None]
@@ -288,7 +288,7 @@ class Reader:
         await self._readers.close()
         await self._connection.close()
 
-    async def _read(self, found: dict[str, Seen | AckerError], see: See | None) -> None:
+    async def _read(self, found: dict[str, ReadStatus | AckerError], see: See | None) -> None:
         turns = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def read(name: str) -> None:
@@ -304,13 +304,13 @@ class Reader:
 
         await asyncio.gather(*map(read, found))
 
-    async def _see(self, namespace: str, see: See | None) -> Seen:
+    async def _see(self, namespace: str, see: See | None) -> ReadStatus:
         if (held := self._held.get(namespace)) and time.monotonic() < held[0]:
             raise held[1]
         try:
             status = await self.acker(namespace).status()
             self.expired.note(status)
-            return await see(status) if see else Seen(status)
+            return await see(status) if see else ReadStatus(status)
         except SchemaError as error:
             if is_too_large(error):
                 self._held[namespace] = (time.monotonic() + HELD_FOR, error)

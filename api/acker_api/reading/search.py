@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from acker_api.reading.reader import Reader
-from acker_api.reading.verdicts import STREAMS, After, Told, newest
+from acker_api.reading.verdicts import STREAMS, After, ReadVerdict, newest
 from acker_api.reading.walk import Filter, walk
 from acker_redis import BlockEntry, Outcome, PageCursor, Status, TreeState, split_anchor
 from acker_redis.errors import ConfigError, InvalidBatchError
@@ -177,7 +177,7 @@ class Found:
     status: Status
     trees: dict[int, TreeState] = field(default_factory=dict)
     blocks: dict[int, BlockEntry] = field(default_factory=dict)
-    verdicts: tuple[Told, ...] = ()
+    verdicts: tuple[ReadVerdict, ...] = ()
     looked_pending: int = 0
     """Records and headers that this call read."""
     looked_verdicts: int = 0

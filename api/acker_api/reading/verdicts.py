@@ -65,7 +65,7 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReadVerdict:
     """A verdict, and its entry."""
 
     outcome: Outcome
@@ -77,7 +77,7 @@ class Told:
 class VerdictPage:
     """Some of the verdicts, newest first."""
 
-    verdicts: tuple[Told, ...]
+    verdicts: tuple[ReadVerdict, ...]
     next: After | None
     """None: there are no older ones."""
     looked: int
@@ -131,7 +131,7 @@ def newest(
     """Return up to ``limit`` verdicts of these sources that match; ``edges`` of the namespace."""
     meant = meant or Meant()
     streams = [_Stream(keys, source, before) for keys in shards for source in sources]
-    found: list[Told] = []
+    found: list[ReadVerdict] = []
     at, looked, passed, unreadable = before, 0, 0, 0
     read, size, step = 0, 0, min(limit, FIRST)
     while len(found) < limit and looked < MAX_LOOKED:
@@ -163,7 +163,7 @@ def newest(
                     break
                 told, looked, passed = told + 1, looked + 1, passed + 1
                 if meant.has(outcome):
-                    found.append(Told(outcome, entry, stream.source))
+                    found.append(ReadVerdict(outcome, entry, stream.source))
             else:
                 stream.entries.popleft()
         except SchemaError:

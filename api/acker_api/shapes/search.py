@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field
 
 from acker_api.reading.search import Found
-from acker_api.reading.verdicts import Told
+from acker_api.reading.verdicts import ReadVerdict
 from acker_api.shapes.trees import Block, Tree
 from acker_api.shapes.verdicts import Outcome
 from acker_redis import BlockOutcome, block_anchor, split_anchor
@@ -25,7 +25,7 @@ class FoundVerdict(Outcome):
     )
 
     @classmethod
-    def waiting(cls, told: Told, anchor: int | None, ids: bool) -> "FoundVerdict":
+    def waiting(cls, told: ReadVerdict, anchor: int | None, ids: bool) -> "FoundVerdict":
         """Convert an untaken verdict; ``anchor`` is the one that was searched for.
 
         ``ids``: whether the caller may see ids of messages.

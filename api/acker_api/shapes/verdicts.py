@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field
 
-from acker_api.reading.verdicts import Told, VerdictPage
+from acker_api.reading.verdicts import ReadVerdict, VerdictPage
 from acker_redis.operate import Cause
 
 
@@ -44,7 +44,7 @@ class Outcome(BaseModel):
     entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
 
     @classmethod
-    def of(cls, told: Told, ids: bool) -> "Outcome":
+    def of(cls, told: ReadVerdict, ids: bool) -> "Outcome":
         """Convert a verdict for a caller; ``ids``: whether it may see ids of messages."""
         outcome, entry = told.outcome, told.entry
         return cls(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from acker_redis.errors import InvalidBatchError, RedisUnavailableError
 from acker_redis.spark import Acker
 from acker_redis.spark.fold import target as targets
-from acker_redis.spark.fold.route import of_task
+from acker_redis.spark.fold.unreachable import of_task
 from tests.spark.conftest import MakeSparkAcker, change, outcomes
 
 NOWHERE = "redis://127.0.0.1:1"

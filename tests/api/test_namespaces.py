@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from acker_api import ApiSettings, create_app
-from acker_api.reading.metrics import OTHERS, most
+from acker_api.reading.metrics import OTHERS, most_waiting
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.settings import Settings
@@ -205,8 +205,8 @@ def test_answers_match_openapi(any_server: EmbeddedRedis, make_any_acker: MakeAc
 
 def test_backlogs_are_bounded() -> None:
     backlog = {f"source-{n}": n for n in range(1003)}
-    found = most(backlog)
+    found = most_waiting(backlog)
     assert len(found) == 1001
     assert found["source-1002"] == 1002
     assert found[OTHERS] == 0 + 1 + 2
-    assert most({"a": 1}) == {"a": 1}
+    assert most_waiting({"a": 1}) == {"a": 1}

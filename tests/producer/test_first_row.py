@@ -286,7 +286,7 @@ def test_server_that_hangs_delays_few_messages(monkeypatch: pytest.MonkeyPatch) 
     """After an attempt that took 5 s, ids are drawn for 50 s without another one."""
     clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(known, "time", clock)
-    flows, attempts = known.Known("n", 0.0), 0
+    flows, attempts = known.KnownNamespace("n", 0.0), 0
     for _ in range(100):
         flow = flows.fresh_ids()
         with suppress(StopIteration):

@@ -47,10 +47,10 @@ def test_emit_that_steps_loses_no_verdict(acker: Acker, bolts: Bolts) -> None:
     assert sorted(heard, key=int) == [str(number) for number in range(10)]
 
 
-@pytest.mark.parametrize("edges", [-1, 65_537, 2**60, 1.0, True])
-def test_invalid_edges_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> None:
-    with pytest.raises(InvalidBatchError, match="edges"):
-        Source(acker, "t", bolts.send).emit("odd", messages=edges)
+@pytest.mark.parametrize("count", [-1, 65_537, 2**60, 1.0, True])
+def test_invalid_numbers_of_messages_are_refused(acker: Acker, bolts: Bolts, count: Any) -> None:
+    with pytest.raises(InvalidBatchError, match="messages"):
+        Source(acker, "t", bolts.send).emit("odd", messages=count)
 
 
 def test_no_record_is_lost_when_a_batch_cannot_be_built(

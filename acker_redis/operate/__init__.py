@@ -2,7 +2,7 @@
 
 The admin service is built on these names and on those of ``acker_redis``, and on nothing else; a
 test holds that. This wing may import all others except ``cli``. It is one list, by topic; begin
-with ``doctor/health.py`` (what is wrong) and ``flows/steps.py`` (how calls run). Docs:
+with ``doctor/health.py`` (findings) and ``flows/steps.py`` (how calls run). Docs:
 docs/reference/public-api.md.
 """
 

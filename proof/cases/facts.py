@@ -4,6 +4,7 @@ An id is a name here. Ids are told apart by XOR only where the wire has no more 
 message that several others cause, and the first messages of a tree in a block.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -39,6 +40,8 @@ class Messages:
         self._joined: dict[int, int] = {}
         self.parts: dict[int, Part] = {}
         self.tracks = 0
+        self.named: Counter[int] = Counter()
+        """How many rows name a message."""
 
     def learn(self, rows: Sequence[Json], deltas: Sequence[tuple[bool, int]]) -> None:
         """Read all rows, and all deltas without ids, each with whether it is of a TRACK."""
@@ -52,6 +55,8 @@ class Messages:
         for row in rows:
             for link in self.announced(row):
                 self._part(link[0]).links.add(link)
+                self.named[link[0]] += 1
+            self.named[int(row.get("tuple", 0))] += 1
         for tracked, delta in sorted(deltas, reverse=True):
             for message in self.split(delta):
                 if tracked:

@@ -163,6 +163,10 @@ class Judge:
         if isinstance(reply, dict) or repeat:
             answer = ShardApplied(int(reply[1])) if repeat else _REFUSALS[reply["error"]]("")
             oracle.applied(sent, answer, told, self._now_ms)
+            for row in sent.each() if not repeat else ():  # what only this batch names is not sent
+                for message in row.made:
+                    if self._facts.messages[row.tree.anchor].named[message] == 1:
+                        row.tree.exists.discard(message)
             return
         for row in sent.each():
             row.tree.exists.update(row.done, row.made)

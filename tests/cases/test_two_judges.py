@@ -20,6 +20,20 @@ LINES = [
 MUTANTS = {f"loose: {name}": change for name, change in test_mutants.MUTANTS.items()}
 MUTANTS |= {f"blocks: {name}": change for name, change in test_block_mutants.MUTANTS.items()}
 
+SAME_BUG = {
+    "zero beats fail": "a zero checksum beats a failure",
+    "or": "deltas are combined by or",
+    "no fence": "fences are forgotten",
+    "fence early": "fences end a tick early",
+    "no digest": "other content is accepted",
+    "silent conflict": "a conflict writes no verdict",
+    "touch ignored": "touch does not reset the timeout",
+    "expiry early": "trees expire a tick early",
+    "no drain": "expiring trees are dropped without a drain",
+    "deadline ignored": "a deadline is ignored",
+}
+"""Cases of ``model.jsonl``, and the mutants of the reference that break their rules."""
+
 
 def break_reference(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     old, new = MUTANTS[name]
@@ -39,6 +53,20 @@ def test_wrong_reference_is_refused_by_the_oracle(
     with pytest.raises(Disagreement, match="oracle"):
         for line in LINES:
             accept.fill(json.loads(line))
+
+
+@pytest.mark.parametrize("name", SAME_BUG)
+def test_counterexample_of_the_model_is_refused_with_the_same_bug(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (line,) = [
+        line
+        for line in (lines.HERE / "model.jsonl").read_text().splitlines()
+        if f'"{name}"' in line
+    ]
+    break_reference(monkeypatch, f"loose: {SAME_BUG[name]}")
+    with pytest.raises(Disagreement, match="oracle"):
+        accept.fill(json.loads(line))
 
 
 @pytest.mark.parametrize(

@@ -178,17 +178,14 @@ ACKER_API int acker_flush(acker_client *client, acker_error *error);
  * means none. The first call reads the configuration. */
 ACKER_API int acker_draw_ids(acker_client *client, const char *edge, uint64_t *ids, size_t count,
                              acker_error *error);
-/* Begin a tree, draw the ids of its count first messages, and wait until it is applied. Then send
- * the messages; with count 0 the tree is complete immediately. After "REJECTED" send none of them.
+/* Begin a tree, draw the ids of its count first messages, which travel on an edge (NULL or "": none),
+ * and wait until it is applied. Then send the messages; with count 0 the tree is complete immediately. After "REJECTED" send none of them.
  * After any other error the tree may exist: track again, and ignore verdicts of unknown anchors. A
  * source that does not know the number of messages in advance tracks one message and processes it
  * itself. */
 ACKER_API int acker_track(acker_client *client, const char *task, acker_text source_id,
-                          uint64_t *anchor, uint64_t *ids, size_t count, acker_error *error);
-/* As acker_track; the first messages travel on an edge. */
-ACKER_API int acker_track_on(acker_client *client, const char *task, acker_text source_id,
-                             const char *edge, uint64_t *anchor, uint64_t *ids, size_t count,
-                             acker_error *error);
+                          const char *edge, uint64_t *anchor, uint64_t *ids, size_t count,
+                          acker_error *error);
 /* Begin a block of trees, and wait until it is applied. The block's number is derived from the salt
  * of the namespace, task and label: a program that runs again tracks the same block. Use another
  * label for each attempt. */
@@ -233,10 +230,6 @@ typedef struct acker_processing acker_processing;
 /* Begin to process messages, given by their ids as text: one, or several for a join. */
 ACKER_API acker_processing *acker_process(acker_client *client, const acker_text *messages,
                                           size_t count, acker_error *error);
-/* Return the id, as text, of a new message that these inputs caused, by their places; places NULL
- * means all. Send one message with it, and free() it. */
-ACKER_API char *acker_emit(acker_processing *processing, const size_t *places, size_t count,
-                           acker_error *error);
 typedef struct acker_child {
     /* The edge (queue, topic, table) that the message travels on; NULL or "": none. If its tree
      * expires because the message is missing, the outcome names the edge. While Redis does not
@@ -247,9 +240,10 @@ typedef struct acker_child {
     acker_text key;
 } acker_child;
 
-/* As acker_emit, on an edge or with a key. */
-ACKER_API char *acker_emit_child(acker_processing *processing, const size_t *places, size_t count,
-                                 const acker_child *child, acker_error *error);
+/* Return the id, as text, of a new message that these inputs caused, by their places; places NULL
+ * means all, child NULL no edge and a random id. Send one message with it, and free() it. */
+ACKER_API char *acker_emit(acker_processing *processing, const size_t *places, size_t count,
+                           const acker_child *child, acker_error *error);
 /* Ack the messages; emit first. The rows are then in the client's batch. */
 ACKER_API int acker_processed(acker_processing *processing, acker_error *error);
 /* Fail the messages and their trees; why is cut to 255 bytes. */

@@ -147,8 +147,8 @@ static int track(const json *asked) {
     size_t count = (size_t)number_of(asked, "emit");
     uint64_t anchor, *ids = acker_alloc(count * sizeof *ids);
     char message[ACKER_ID_SIZE];
-    int done = acker_track_on(client, text_of(asked, "task").data, text_of(asked, "source_id"),
-                              text_of(asked, "edge").data, &anchor, ids, count, &error);
+    int done = acker_track(client, text_of(asked, "task").data, text_of(asked, "source_id"),
+                           text_of(asked, "edge").data, &anchor, ids, count, &error);
     if (!done) {
         printf("{\"emitted\": [");
         for (size_t i = 0; i < count; i++) {
@@ -191,7 +191,7 @@ static int work(const json *asked) {
         acker_child child = {NULL, {NULL, 0}};
         if (edges) child.edge = edges->items[made].text.data;
         if (keys) child.key = keys->items[made].text; /* of null: no text */
-        if ((emitted[made] = acker_emit_child(its, places, one->count, &child, &error))) {
+        if ((emitted[made] = acker_emit(its, places, one->count, &child, &error))) {
             made++;
         } else {
             done = -1;
@@ -203,7 +203,7 @@ static int work(const json *asked) {
         done = acker_process_failed(its, text_of(asked, "why"), &error);
     if (!done && !strcmp(end, "touch")) done = acker_process_touch(its, &error);
     if (!done && !strcmp(end, "late") && !(done = acker_processed(its, &error))) {
-        char *late = acker_emit(its, NULL, 0, &error);
+        char *late = acker_emit(its, NULL, 0, NULL, &error);
         done = late ? 0 : -1;
         free(late);
     }

@@ -205,7 +205,7 @@ static void several_batches_are_in_flight_and_a_given_up_one_is_reported(void) {
     acker_text input = acker_str("7:40,8:41");
     acker_processing *its = acker_process(client, &input, 1, &error);
     CHECK(!acker_processed(its, &error));
-    CHECK(!acker_emit(its, NULL, 0, &error) && !strcmp(error.code, "CLOSED"));
+    CHECK(!acker_emit(its, NULL, 0, NULL, &error) && !strcmp(error.code, "CLOSED"));
     acker_processing_free(its);
     CHECK(!acker_flush(client, &error));
     acker_close(client);
@@ -246,7 +246,7 @@ static void forked_child_cannot_use_a_message_of_its_parent(void) {
     pid_t child = fork();
     if (!child) {
         /* The parent's row would not contain the child's edges. */
-        bool emitted = acker_emit(its, NULL, 0, &error) || strcmp(error.code, "CLOSED");
+        bool emitted = acker_emit(its, NULL, 0, NULL, &error) || strcmp(error.code, "CLOSED");
         bool acked = !acker_processed(its, &error) || strcmp(error.code, "CLOSED");
         _exit(emitted || acked);
     }

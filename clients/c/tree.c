@@ -43,13 +43,8 @@ int acker_draw_ids(acker_client *client, const char *edge, uint64_t *ids, size_t
     return 0;
 }
 
-int acker_track(acker_client *client, const char *task, acker_text source_id, uint64_t *anchor,
-                uint64_t *ids, size_t count, acker_error *error) {
-    return acker_track_on(client, task, source_id, NULL, anchor, ids, count, error);
-}
-
-int acker_track_on(acker_client *client, const char *task, acker_text source_id, const char *edge,
-                   uint64_t *anchor, uint64_t *ids, size_t count, acker_error *error) {
+int acker_track(acker_client *client, const char *task, acker_text source_id, const char *edge,
+                uint64_t *anchor, uint64_t *ids, size_t count, acker_error *error) {
     acker_batch *batch = acker_batch_new(task, error);
     acker_applied applied;
     if (!batch) return -1;
@@ -339,13 +334,10 @@ static long make_child(const id_maker *maker, const input *const *inputs, size_t
     return (long)size;
 }
 
-char *acker_emit(acker_processing *its, const size_t *places, size_t count, acker_error *error) {
+char *acker_emit(acker_processing *its, const size_t *places, size_t count,
+                 const acker_child *child, acker_error *error) {
     static const acker_child plain;
-    return acker_emit_child(its, places, count, &plain, error);
-}
-
-char *acker_emit_child(acker_processing *its, const size_t *places, size_t count,
-                       const acker_child *child, acker_error *error) {
+    if (!child) child = &plain;
     if (check(its, error)) return NULL;
     if (!places) count = its->count;
     if (child->key.data && tfind(&child->key, &its->keys, by_key)) {

@@ -44,7 +44,6 @@ def test_node_unit_tests_pass(any_server: EmbeddedRedis, make_any_acker: MakeAck
         *("node", "--test", "--test-reporter=tap", "test/acker.test.js"),
         ACKER_REDIS_URL=any_server.url,
         ACKER_NAMESPACE=acker.namespace,
-        ACKER_NARROW=make_any_acker(outcomes_limit=1).namespace,
         ACKER_LOW=make_any_acker(high_water=1).namespace,
     )
     assert "# fail 0" in said

@@ -42,15 +42,6 @@ test('an entry is taken only after all its outcomes were handled', async () => {
   assert.deepEqual(await all(acker.outcomes('taken')), []);
 });
 
-test('a client of ioredis with automatic pipelines works', async () => {
-  const pipelined = new Redis(url, { enableAutoPipelining: true });
-  const acker = new Acker(pipelined, namespace);
-  const trees = await Promise.all([0, 1, 2].map((n) => acker.track({ task: 'piped', sourceId: `s${n}`, emitted: 1 })));
-  await Promise.all(trees.map(async ({ ids }) => (await acker.process(ids[0])).ack()));
-  assert.deepEqual((await all(acker.outcomes('piped'))).map((o) => o.sourceId).sort(), ['s0', 's1', 's2']);
-  pipelined.disconnect();
-});
-
 test('a client of ioredis that changes keys is refused', () => {
   const prefixed = new Redis(url, { keyPrefix: 'p:', lazyConnect: true });
   assert.throws(() => new Acker(prefixed, namespace), { code: 'REFUSED', message: /keyPrefix/ });
@@ -97,24 +88,6 @@ test('invalid input throws immediately and changes nothing', async () => {
   await assert.rejects(acker.track({ task: 't', sourceId: 's', emitted: [40n], edge: 'mill' }), { code: 'REFUSED' });
   await assert.rejects(acker.track({ task: 't', sourceId: '' }), { code: 'REFUSED' });
   await acker.flush();
-});
-
-test('a message that is processed again emits the same ids if they have keys', async () => {
-  const acker = new Acker(client, namespace);
-  const inputs = ['7:40,8:41', '7:42'];
-  const [one, again] = [await acker.process(...inputs), await acker.process(...inputs)];
-  const ids = [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => one.emit(places, { key: k + places })));
-  assert.equal(new Set(ids).size, 6);
-  assert.deepEqual(
-    [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => again.emit(places, { key: k + places }))), ids);
-  assert.throws(() => one.emit(undefined, { key: 'aundefined' }), { code: 'REFUSED' });
-  const { ids: [first] } = await acker.track({ task: 'keys', sourceId: 's' });
-  const twice = await acker.process(first);
-  const child = twice.emit(undefined, { key: 1 });
-  assert.equal(child, (await acker.process(first)).emit(undefined, { key: 1 }));
-  await twice.ack();
-  await (await acker.process(child)).ack();
-  assert.deepEqual((await all(acker.outcomes('keys'))).map((o) => o.verdict), ['ack']);
 });
 
 test('a message emits nothing after its ack', async () => {
@@ -167,21 +140,6 @@ test('a row that does not fit the buffer is given up and reported', async () => 
   assert.deepEqual(reported, [3n]);
   await assert.rejects(acker.flush(), { code: 'FULL' });
   await acker.touch(3n);
-});
-
-test('a source waits while its backlog is full', async () => {
-  const narrow = process.env.ACKER_NARROW;
-  const acker = new Acker(client, narrow);
-  await acker.track({ task: 'full', sourceId: 'first', emitted: 0 });
-  const hasty = new Acker(other, narrow, { retryMs: 0 });
-  await assert.rejects(hasty.track({ task: 'full', sourceId: 'hasty', emitted: 0 }), { code: 'BACKLOG' });
-  const second = acker.track({ task: 'full', sourceId: 'second', emitted: 0 });
-  // The second tree may be tracked between two reads of the first loop.
-  const found = await all(acker.outcomes('full'));
-  assert.equal(found[0].sourceId, 'first');
-  await second;
-  found.push(...(await all(acker.outcomes('full'))));
-  assert.deepEqual(found.map((o) => o.sourceId), ['first', 'second']);
 });
 
 test('a tree above the high-water mark is rejected', async () => {

@@ -31,7 +31,10 @@ def public(
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with needs():
-            value = getattr(import_module(modules[name]), name)
+            module = import_module(modules[name])
+            if not hasattr(module, name):
+                import_module(f"{modules[name]}.{name}")  # a module of a package
+            value = getattr(module, name)
         setattr(sys.modules[package], name, value)  # so the next use calls nothing
         return value
 

@@ -88,18 +88,18 @@ class _View:
     ) -> dict[str, Any]:
         """Return the state as JSON."""
         from acker_redis.cli import shapes
-        from acker_redis.doctor.status_json import status_json
+        from acker_redis.operate.status import NamespaceStatus
 
         waits = self._waits(after)
         return {
-            **status_json(
+            **NamespaceStatus.of(
                 after,
-                seen.growth,
                 self._oldest(),
+                seen.growth,
                 seen.rates,
                 self._untaken(after),
                 self._recent(after),
-            ),
+            ).model_dump(),
             **({"waits": waits and shapes.waits(waits)} if self._edges else {}),
             "server": server and {"product": server.product, "version": server.number},
         }

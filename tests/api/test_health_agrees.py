@@ -16,14 +16,12 @@ from acker_api.reading.ages import Ages
 from acker_api.reading.canary import Flight
 from acker_api.reading.overview import Overview
 from acker_api.reading.reader import ReadStatus, Survey
-from acker_api.shapes.status import NamespaceStatus
 from acker_redis.cli.status_view import draw
 from acker_redis.doctor import TITLES, checks_namespace, health
 from acker_redis.doctor.facts import Waiting
 from acker_redis.doctor.health import THRESHOLDS
-from acker_redis.doctor.status_json import status_json
 from acker_redis.flows.browse import OldestTree
-from acker_redis.protocol.status import Status
+from acker_redis.operate.status import NamespaceStatus
 from acker_redis.protocol.tree import TreeState
 from tests.doctor.borderline import BORDERLINE, Borderline, halved
 from tests.doctor.made import namespace
@@ -52,11 +50,6 @@ def oldest(case: Borderline) -> OldestTree | None:
 def by_rest(case: Borderline) -> set[str]:
     shape = NamespaceStatus.of(case.after, oldest(case), case.growth, untaken=case.untaken)
     return {each.id for each in shape.findings}
-
-
-def by_json(case: Borderline) -> set[str]:
-    told = status_json(case.after, case.growth, oldest(case), untaken=case.untaken)
-    return {each["id"] for each in told["findings"]}
 
 
 def by_terminal(case: Borderline) -> set[str]:
@@ -95,7 +88,6 @@ def by_readiness(case: Borderline) -> set[str]:
 
 WHO = {
     "REST": by_rest,
-    "json": by_json,
     "terminal": by_terminal,
     "overview": by_overview,
     "doctor": by_doctor,
@@ -160,13 +152,8 @@ def test_each_finding_has_an_alert_or_a_reason() -> None:
     assert set(TITLES) >= covered
 
 
-def test_rest_and_command_line_share_the_status_model() -> None:
-    status: Status = BORDERLINE["least_nacks"].after
-    growth = BORDERLINE["least_nacks"].growth
-    told = status_json(status, growth)
-    assert NamespaceStatus.of(status, None, growth).model_dump() == told
+def test_each_figure_of_a_status_says_what_it_is() -> None:
     for name, model in NamespaceStatus.model_fields.items():
-        assert name in told, f"REST has {name}, and status --json has not"
         assert model.description or name in ("namespace", "counters", "latency", "config", "shards")
 
 

@@ -18,10 +18,10 @@ from acker_api.reading.reader import ReadStatus, Survey
 from acker_api.shapes.history import NamespaceHistory, Slo
 from acker_redis.doctor import examine
 from acker_redis.doctor.readings import Readings as Recent
-from acker_redis.doctor.status_json import status_json
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import SchemaError
 from acker_redis.flows.history import Readings, history_of, losses_of, objectives_of
+from acker_redis.operate.status import NamespaceStatus
 from acker_redis.protocol import commands
 from acker_redis.protocol.history import Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
@@ -78,7 +78,7 @@ def test_any_meta_is_refused_or_can_be_shown(wrong: dict[bytes, bytes], trees: i
     if refused:
         return
     status = Status("orders", shard.config, (shard,))
-    assert json.dumps(status_json(status))
+    assert NamespaceStatus.of(status).model_dump_json()
     body, _ = encode(Survey({"orders": ReadStatus(status, 0)}), "")
     assert 'acker_up{namespace="orders"} 1.0' in body.decode()
     assert len(body) < 100_000

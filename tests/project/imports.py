@@ -101,5 +101,5 @@ def api_imports() -> list[Import]:
 
 
 def _imports_of(known: dict[str, Path], package: Path, name: str) -> list[Import]:
-    files = sorted(file for file in known.values() if file != package / "__init__.py")
+    files = sorted({*known.values(), *package.glob("*/__init__.pyi")} - {package / "__init__.py"})
     return [each for file in files for each in imports(file, known, name)]

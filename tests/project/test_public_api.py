@@ -11,6 +11,7 @@ from tests.docs.blocks import blocks, pages
 from tests.project.imports import ROOT
 
 PUBLIC = ("acker_redis", "acker_redis.aio", "acker_redis.spark", "acker_redis.embedded")
+OPERATOR = ("acker_redis.operate", "acker_redis.operate.status")
 
 
 def is_public(module: str) -> bool:
@@ -28,11 +29,12 @@ def unknown(code: str, operator: bool = False) -> Iterator[str]:
                 if alias.name.startswith("acker_redis") and not is_public(alias.name)
             )
         module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
-        if module.startswith("acker_redis") and not (operator and module == "acker_redis.operate"):
+        allowed = is_public(module) or (operator and module in OPERATOR)
+        if module.startswith("acker_redis"):
             yield from (
                 f"{module}.{alias.name}"
                 for alias in node.names
-                if not (is_public(module) and has(module, alias.name))
+                if not (allowed and has(module, alias.name))
             )
 
 

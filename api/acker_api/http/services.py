@@ -24,9 +24,9 @@ from acker_api.reading.pulse import Pulse
 from acker_api.reading.reader import Reader, Survey
 from acker_api.reading.scans import SHARE, Turns
 from acker_api.settings import ApiSettings, open_files
-from acker_api.shapes.status import NamespaceStatus
 from acker_redis import OldestTree
 from acker_redis.operate import Event, Readings, Settings
+from acker_redis.operate.status import NamespaceStatus
 
 log = logging.getLogger("acker_api")
 

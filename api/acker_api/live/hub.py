@@ -14,8 +14,8 @@ from acker_api.live.watch import ListWatch, NamespaceWatch, Watch
 from acker_api.problems import Problem
 from acker_api.reading.kept import Kept, KeptEach
 from acker_api.reading.overview import Judged
-from acker_api.shapes.status import NamespaceStatus
 from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.operate.status import NamespaceStatus
 
 MOST = 1024
 """Maximum number of open streams."""

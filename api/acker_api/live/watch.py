@@ -14,9 +14,9 @@ from acker_api.live.wire import frame, pack
 from acker_api.problems import INTERNAL, Problem, of_error
 from acker_api.reading.kept import KeptEach
 from acker_api.reading.overview import Judged
-from acker_api.shapes.status import NamespaceStatus
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 from acker_redis.operate import Event
+from acker_redis.operate.status import NamespaceStatus
 
 log = logging.getLogger("acker_api")
 

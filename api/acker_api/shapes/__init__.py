@@ -1,4 +1,4 @@
 """Shapes of requests and responses, as pydantic models.
 
-It may import ``acting`` and the wings below. Begin with ``status.py``.
+It may import ``acting`` and the wings below. Begin with ``problem.py``.
 """

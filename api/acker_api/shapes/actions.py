@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
-from acker_api.shapes.status import Configuration
 from acker_redis import AckerConfig
 from acker_redis.operate import MAX_EDGES, RANGES
+from acker_redis.operate.status import Configuration
 
 _DEFAULTS = AckerConfig()
 _TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"

@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from acker_api.shapes.status import Counters, Finding, ProblemDetails
+from acker_api.shapes.problem import ProblemDetails
+from acker_redis.operate.status import Counters, Finding
 
 
 class Health(BaseModel):

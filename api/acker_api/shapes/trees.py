@@ -4,7 +4,7 @@ Anchors and numbers of blocks are text: many JSON readers round numbers beyond 2
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,14 +12,7 @@ from acker_api.acting.fail_all import MOST, FailAll
 from acker_api.reading.expired import Expired
 from acker_api.reading.walk import Kind
 from acker_redis import BlockEntry, BlockState, EdgeWaits, TreeState, Waits
-from acker_redis.operate import State
-
-
-class BlockInBrief(BaseModel):
-    """The block of a tree."""
-
-    block: str = Field(examples=["815"])
-    slots: int = Field(description="Number of its slots", examples=[3])
+from acker_redis.operate.status import BlockInBrief, TreeInBrief
 
 
 class BlockOfTree(BlockInBrief):
@@ -43,59 +36,6 @@ class BlockOfTree(BlockInBrief):
         )
 
 
-class TreeInBrief(BaseModel):
-    """A pending tree in the state of a namespace: without the slots of its block, and without ids.
-
-    All callers get the same state.
-    """
-
-    anchor: str = Field(examples=["4711"])
-    edges: list[str] = Field(
-        description="Edges on which an odd number of its messages is outstanding; two messages on "
-        "one edge do not show. Empty if the tree is not tracked yet",
-        examples=[["packed"]],
-    )
-    source: str = Field(
-        description="The source that tracked it; '' if it is not tracked yet", examples=["shop"]
-    )
-    source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
-    state: State
-    why: str = Field(
-        description="Reason that the bolt gave for the failure. '' for a tree in a block: its "
-        "verdict has the reason",
-        examples=[""],
-    )
-    age_ms: int = Field(description="Time since its first row", examples=[5200])
-    idle_ms: int = Field(
-        description="Time since its last row; in a block, since the last row of the block, to "
-        "within a tick",
-        examples=[4100],
-    )
-    bucket: int = Field(description="0 is the newest; the number of buckets: it expires now")
-    block: BlockInBrief | None = Field(description="null: a loose tree")
-
-    @classmethod
-    def of(cls, tree: TreeState, edges: Sequence[str], **more: Any) -> Self:
-        """Convert a tree of a namespace with these edges; ``more`` are fields of a subclass."""
-        return cls(
-            **more,
-            anchor=str(tree.anchor),
-            edges=list(tree.open_edges(edges)),
-            source=tree.source,
-            source_id=tree.source_id,
-            state=tree.state,
-            why=tree.why,
-            age_ms=tree.age_ms,
-            idle_ms=tree.idle_ms,
-            bucket=tree.bucket,
-            block=cls._block(tree.block) if tree.block else None,
-        )
-
-    @classmethod
-    def _block(cls, block: BlockState) -> BlockInBrief:
-        return BlockInBrief(block=str(block.block), slots=block.slots)
-
-
 class Tree(TreeInBrief):
     """A pending tree."""
 
@@ -114,13 +54,6 @@ class Tree(TreeInBrief):
     @classmethod
     def _block(cls, block: BlockState) -> BlockOfTree:
         return BlockOfTree.of(block)
-
-
-class Oldest(BaseModel):
-    """The oldest pending tree of a sample."""
-
-    exact: bool = Field(description="Whether the oldest buckets were read completely")
-    tree: TreeInBrief
 
 
 class Block(BaseModel):

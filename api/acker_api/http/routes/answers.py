@@ -3,7 +3,7 @@
 from typing import Any
 
 from acker_api.problems import MEDIA_TYPE
-from acker_api.shapes.status import ProblemDetails
+from acker_api.shapes.problem import ProblemDetails
 
 _WORDS = {
     401: "Unauthorized: no token, or an unknown one",

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from acker_api.http.access import Details
 from acker_api.http.routes.answers import answers
 from acker_api.http.services import Shared
-from acker_api.shapes.status import Live, Ready
+from acker_api.shapes.problem import Live, Ready
 
 router = APIRouter(tags=["health"])
 

@@ -13,9 +13,10 @@ from acker_api.http.routes.paths import V1
 from acker_api.http.services import Services, Shared, client_of
 from acker_api.problems import Problem
 from acker_api.shapes.actions import Changes, Created, NewNamespace, Rotation
-from acker_api.shapes.status import Configuration, Named, Namespaces, NamespaceStatus
+from acker_api.shapes.problem import Named, Namespaces
 from acker_api.shapes.trees import WaitingTrees
 from acker_redis.operate import DOTS, MAX_SAMPLE, RESERVED, read_waits
+from acker_redis.operate.status import Configuration, NamespaceStatus
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
 
@@ -79,7 +80,9 @@ async def create_namespace(
     created, config = await services.actions.create(who, new.name, new.given())
     response.status_code = 201 if created else 200
     href = response.headers["Location"] = _href(services, new.name)
-    return Created(name=new.name, href=href, created=created, config=Configuration.of(config))
+    return Created(
+        name=new.name, href=href, created=created, config=Configuration.model_validate(config)
+    )
 
 
 @router.get("/{namespace}", responses=answers(*READS))
@@ -117,7 +120,7 @@ async def drop_namespace(
 async def get_config(services: Shared, who: Viewer, namespace: Namespace) -> Configuration:
     """Return the configuration of a namespace."""
     acker = services.reader.acker(namespace)
-    return Configuration.of(await services.reader.read(acker.config))
+    return Configuration.model_validate(await services.reader.read(acker.config))
 
 
 @router.get("/{namespace}/waits", responses=answers(*READS))
@@ -157,7 +160,7 @@ async def configure(
     if not wanted:
         raise Problem(422, "bad-request", "Bad Request", "no setting is given; give at least one")
     _, now = await services.actions.configure(who, namespace, wanted)
-    return Configuration.of(now)
+    return Configuration.model_validate(now)
 
 
 @router.post("/{namespace}/rotate", responses=answers(*ACTS))

@@ -1,77 +1,97 @@
-"""Shapes of answers; they agree with the output of ``acker-redis status --json``.
+"""The status of a namespace: what REST, ``acker-redis status --json`` and the dashboard show.
 
-Fields are only ever added. Times are in ms; a ``_ms`` that is a point in time counts from 1970.
+The only list of its figures. A field has the value of the attribute of this name of
+:class:`~acker_redis.protocol.status.Status`, or of the shard, tree or configuration, unless
+:meth:`NamespaceStatus.of` computes it. Fields are only ever added. Numbers are numbers. Ids are
+text, because many JSON readers round a number beyond 2^53. Times are in ms; a ``_ms`` that is a
+point in time counts from 1970.
 """
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from acker_api.shapes.trees import Oldest
-from acker_redis import AckerConfig, OldestTree, Status
-from acker_redis.operate import Growth, Phase, config_json, feed_tag, status_json
+from acker_redis.doctor.backlog import backlog_ratio, most_waiting
+from acker_redis.doctor.health import judge, rotation, wrong
+from acker_redis.flows.browse import OldestTree
+from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.keys import feed_tag
+from acker_redis.protocol.reshard import Phase
+from acker_redis.protocol.status import Status
+from acker_redis.protocol.tree import BlockState, State, TreeState
 
 
-class ProblemDetails(BaseModel):
-    """A problem (RFC 9457)."""
+class _Read(BaseModel):
+    """A shape whose fields have the values of the attributes of an object."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "type": "urn:acker-redis:problem:namespace-not-found",
-                "title": "Not Found",
-                "status": 404,
-                "detail": "not created: acker:{orders:0}; create it (acker-redis create), or "
-                "finish dropping it (acker-redis drop)",
-            }
-        }
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def read(cls, source: object, **computed: Any) -> Self:
+        """Return the shape of an object; ``computed`` are the fields that are no attribute."""
+        names = cls.model_fields.keys() - computed.keys()
+        return cls(**{name: getattr(source, name) for name in names}, **computed)
+
+
+class BlockInBrief(BaseModel):
+    """The block of a tree."""
+
+    block: str = Field(examples=["815"])
+    slots: int = Field(description="Number of its slots", examples=[3])
+
+
+class TreeInBrief(_Read):
+    """A pending tree in the state of a namespace: without the slots of its block, and without ids.
+
+    All callers get the same state.
+    """
+
+    anchor: str = Field(examples=["4711"])
+    edges: list[str] = Field(
+        description="Edges on which an odd number of its messages is outstanding; two messages on "
+        "one edge do not show. Empty if the tree is not tracked yet",
+        examples=[["packed"]],
     )
-
-    type: str = Field(description="URN that stays the same for this kind of problem")
-    title: str = Field(description="The kind of problem, in words")
-    status: int = Field(description="Status code of the response")
-    detail: str | None = Field(default=None, description="The cause, and what to do about it")
-    errors: list[dict[str, str]] | None = Field(
-        default=None, description="The single errors: where, and what"
+    source: str = Field(
+        description="The source that tracked it; '' if it is not tracked yet", examples=["shop"]
     )
-
-
-class Live(BaseModel):
-    """The process answers."""
-
-    status: Literal["ok"] = "ok"
-
-
-class Ready(BaseModel):
-    """Redis accepts trees and returns verdicts, and a rotator runs."""
-
-    status: Literal["ok"] = "ok"
-    namespaces: int = Field(description="Number of namespaces", examples=[3])
-    canary: Literal["ok", "denied", "off"] = Field(
-        description="`ok`: a canary tree got its verdict; `denied`: the user in Redis may "
-        "only read; `off`: it is switched off"
+    source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
+    state: State
+    why: str = Field(
+        description="Reason that the bolt gave for the failure. '' for a tree in a block: its "
+        "verdict has the reason",
+        examples=[""],
     )
-
-
-class Named(BaseModel):
-    """A namespace."""
-
-    name: str = Field(examples=["orders"])
-    href: str = Field(description="Path of its state", examples=["/api/v1/namespaces/orders"])
-
-
-class Namespaces(BaseModel):
-    """A page of namespaces, by name."""
-
-    namespaces: list[Named]
-    total: int = Field(description="Number of namespaces on all pages", examples=[1])
-    next: str | None = Field(
-        description="`after` of the next page; null on the last", examples=[None]
+    age_ms: int = Field(description="Time since its first row", examples=[5200])
+    idle_ms: int = Field(
+        description="Time since its last row; in a block, since the last row of the block, to "
+        "within a tick",
+        examples=[4100],
     )
+    bucket: int = Field(description="0 is the newest; the number of buckets: it expires now")
+    block: BlockInBrief | None = Field(description="null: a loose tree")
+
+    @classmethod
+    def of(cls, tree: TreeState, edges: Sequence[str], **more: Any) -> Self:
+        """Convert a tree of a namespace with these edges; ``more`` are fields of a subclass."""
+        block = cls._block(tree.block) if tree.block else None
+        edges = list(tree.open_edges(edges))
+        return cls.read(tree, anchor=str(tree.anchor), edges=edges, block=block, **more)
+
+    @classmethod
+    def _block(cls, block: BlockState) -> BlockInBrief:
+        return BlockInBrief(block=str(block.block), slots=block.slots)
 
 
-class Configuration(BaseModel):
+class Oldest(BaseModel):
+    """The oldest pending tree of a sample."""
+
+    exact: bool = Field(description="Whether the oldest buckets were read completely")
+    tree: TreeInBrief
+
+
+class Configuration(_Read):
     """The configuration of a namespace."""
 
     shards: int = Field(examples=[1])
@@ -109,11 +129,6 @@ class Configuration(BaseModel):
         examples=[90000],
     )
 
-    @classmethod
-    def of(cls, config: AckerConfig) -> "Configuration":
-        """Convert a configuration."""
-        return cls(**config_json(config))
-
 
 class Counters(BaseModel):
     """Counters since the namespace was created."""
@@ -133,7 +148,7 @@ class Counters(BaseModel):
     )
 
 
-class LatencyCounts(BaseModel):
+class LatencyCounts(_Read):
     """Times of trees from their first row to their ack, since the namespace was created.
 
     The difference of two readings covers the trees that were acked in between.
@@ -150,7 +165,7 @@ class LatencyCounts(BaseModel):
     sum_ms: int = Field(description="Sum of the times of all trees", examples=[20])
 
 
-class RecentVerdicts(BaseModel):
+class RecentVerdicts(_Read):
     """Trees that ended since a point of the history, of some 15 minutes ago."""
 
     over_ms: int = Field(description="Time since then", examples=[912_000])
@@ -172,7 +187,7 @@ class Rates(BaseModel):
     orphaned: float = Field(examples=[0.0])
 
 
-class Shard(BaseModel):
+class Shard(_Read):
     """One shard of a namespace."""
 
     shard: int = Field(examples=[0])
@@ -195,7 +210,7 @@ class Shard(BaseModel):
     late_ms: int = Field(description="Time by which the last tick was late", examples=[12])
 
 
-class Finding(BaseModel):
+class Finding(_Read):
     """A finding of the doctor."""
 
     id: str = Field(description="Id of the check", examples=["rotator"])
@@ -210,7 +225,7 @@ class Finding(BaseModel):
     where: str = Field(description="The namespace", examples=["orders"])
 
 
-class NamespaceStatus(BaseModel):
+class NamespaceStatus(_Read):
     """State of a namespace, read shard by shard (not a snapshot of one instant)."""
 
     namespace: str = Field(examples=["orders"])
@@ -300,8 +315,30 @@ class NamespaceStatus(BaseModel):
         untaken: Mapping[str, int] | None = None,
         recent: Growth | None = None,
     ) -> "NamespaceStatus":
-        """Convert a status."""
-        found = cls.model_validate(status_json(status, growth, oldest, rates, untaken, recent))
+        """Return the state of a namespace and its problems.
+
+        ``oldest`` is its oldest pending tree; None if there is none, or if it is unknown.
+        ``growth`` is the recent growth of its counters, for the findings; None if unknown.
+        ``rates`` is the growth that is shown; None: ``growth``. ``untaken`` is the age of the
+        oldest untaken verdict in ms by source, for the findings; None if unknown. ``recent`` is
+        the growth over some 15 minutes.
+        """
+        reshard, shown, edges = status.reshard, rates or growth, status.config.edges
+        age_ms = oldest.tree.age_ms if oldest else None
+        found = cls.read(
+            status,
+            findings=list(wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent))),
+            rotator=rotation(status.shards),
+            counters=Counters(**status.counters, after_failure=status.after_failure),
+            backlog=most_waiting(status.backlog),
+            backlog_ratio=backlog_ratio(status),
+            resharding_to=reshard.target if reshard else None,
+            reshard_phase=reshard.phase if reshard else None,
+            recent=recent,
+            rates=shown and Rates(over_ms=shown.over_ms, **shown.per_second()),
+            oldest=oldest and Oldest(exact=oldest.exact, tree=TreeInBrief.of(oldest.tree, edges)),
+            shards=[Shard.read(each, rotator=rotation([each])) for each in status.shards],
+        )
         found._feed_tag = feed_tag(status.shards[0].salt.reveal())
         return found
 

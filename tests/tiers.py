@@ -100,13 +100,13 @@ class Budget:
 BUDGETS = {
     QUICK: Budget(hazard_trees=400, interrupt_each=4, kills=20, travels=50, seeds=60, trees=1_000),
     FULL: Budget(
-        hazard_trees=5_000, interrupt_each=1, kills=60, travels=400, seeds=200, trees=10_000
+        hazard_trees=5_000, interrupt_each=1, kills=60, travels=100, seeds=200, trees=10_000
     ),
     NIGHTLY: Budget(
         hazard_trees=100_000,
         interrupt_each=1,
         kills=200,
-        travels=20_000,
+        travels=4_000,
         seeds=2_000,
         trees=100_000,
     ),

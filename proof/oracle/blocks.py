@@ -39,10 +39,17 @@ class Oracle(TreeOracle):
                 self._drained_lost(block, verdicts)
                 continue
             self.seen["blocks expired in silence"] += not block.open
+            before = self.counters.copy()
             for slot in block.slots.values():
                 if not slot.failed:
                     said = verdicts.pop(slot.tree.anchor, [])
                     self._drained(slot, said, block.rows.label)
+            ended = self.counters - before
+            mixed = ended["acked"] and ended["expired"]
+            self.seen["blocks expired, some trees acked and some not"] += bool(mixed)
+            self.seen["blocks expired, some trees acked, not or failed"] += bool(
+                mixed and block.open < len(block.slots)
+            )
             self._silent(block.rows, verdicts)
         if verdicts:
             raise Violation("verdict", f"drained {verdicts}", min(verdicts))
@@ -231,6 +238,7 @@ class Oracle(TreeOracle):
         self.seen["blocks complete"] += 1
         self.seen["blocks complete with absent slots"] += bool(block.rows.absent)
         self.seen["blocks complete in silence"] += not block.open
+        self.seen["blocks complete except their failed trees"] += 0 < block.open < len(block.slots)
         self._told_now[block.task] += block.open
         if self.liveness and block.strayed:
             words = f"absent slots {sorted(block.strays)} have received messages"
@@ -240,6 +248,7 @@ class Oracle(TreeOracle):
             if not slot.failed:
                 self._true(slot)
                 self._expect(slot.tree, outcomes, "completed", block.rows.label)
+                self.seen["holes acked"] += not slot.done
             elif outcomes or slot.tree.exists - slot.done:
                 words = f"its block has ended; the tree had failed and still got {outcomes}"
                 raise Violation("verdict", words, slot.tree.anchor)

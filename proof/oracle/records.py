@@ -29,7 +29,8 @@ class Record:
         done = self.done.union(row.done)
         self.twice |= len(done) != len(self.done) + len(row.done)
         self.done, self.made = done, self.made.union(row.made)
-        self.odd = self.odd.symmetric_difference(row.done)
+        for number in row.done:  # a lane may have folded two rows of a message into one
+            self.odd ^= {number}
         self.links = self.links.symmetric_difference(row.links)
         self.tracked |= bool(row.flags & TRACK)
         self.failed |= bool(row.flags & FAIL)

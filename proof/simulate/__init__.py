@@ -13,7 +13,10 @@ a share of the trees of each source is in blocks. A source collects some trees, 
 block, and emits when the TRACK was answered; some sources do not wait. In half of the blocks some
 slots are absent: they hold no tree. Bolts do not know about blocks. A bolt sends its rows for loose
 trees with ``apply``, and those for blocks with ``apply_blocks``, on one lane, in parts with
-consecutive numbers.
+consecutive numbers. Some bolts share the lane of a source, so that a TRACK has rows, failures and
+touches folded in.
+
+A history runs on one shard or on several, which must do the same: the reference, a real server.
 
 The oracle checks these invariants, at every call unless a line says otherwise:
 
@@ -72,8 +75,9 @@ A block is a set of trees, and all of this holds for each tree. The differences 
 
 A fault relaxes the following, and only for the trees concerned:
 
-- ``failover``: the oracle's books are rolled back with the shard, so 2 to 6 hold in the remaining
-  history. A source has received verdicts that this history lacks: in 7, a tree whose TRACK, verdict
+- ``failover``: the shard returns to one of its last states, also to one that an earlier failover
+  has discarded, and producers may send batches of long ago again. The oracle's books are rolled
+  back with the shard, so 2 to 6 hold in the remaining history. A source has received verdicts that this history lacks: in 7, a tree whose TRACK, verdict
   or taking was in the lost tail may have no verdict, or more than one.
 - ``pause``, ``rerun``, and ``duplicates`` or ``reorder`` with ``clock``: a request may come after
   its fence was deleted, or by a lane that has no fence yet. In 7, a tree has at most as many
@@ -81,8 +85,9 @@ A fault relaxes the following, and only for the trees concerned:
 - ``rerun``: a run may announce a message in a row that was refused, rolled back or drained. That is
   no message of the tree, because no source or bolt emits it here. A producer that is not
   deterministic, had emitted it, and then lost its fence to a failover or to N ticks, has tracked or
-  processed twice: it broke a rule. A block may be tracked again without its last slot, or with one
-  more absent slot; if that request is the first to arrive, the source is notified.
+  processed twice: it broke a rule. A block may be tracked again without its last slot, with one
+  more absent slot, with another label, with a failure or with a touch; if that request is the first
+  to arrive, the source is notified. A row may name a slot that holds no tree.
 - ``losses``: a block has lost a key: its checksums, or the bitmap of its failed or of its present
   slots. Until it expires, every call that names the block is refused with ``SchemaError``, and its
   producer gives the batch up. When the block expires, it acks no tree: it nacks all trees that are
@@ -90,7 +95,9 @@ A fault relaxes the following, and only for the trees concerned:
   that had failed gets a second nack if the failures are lost. If the present slots are lost, each
   absent slot gets a nack. In 6 ``surplus`` counts these, as the counters no longer add up.
 - ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
-- ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up.
+- ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up. A rotator that
+  dies in a drain has drained a part. A server chooses that part, so with this fault a seed may have
+  another history on a server than on the reference.
 
 Not simulated: the loss of other keys than those of a block (buckets, fences, streams, ``meta``),
 several shards (a shard is the unit of atomicity, and a tree is in one shard), the limits that

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from acker_redis.protocol.ids import block_anchor
 from proof.oracle import FAIL, TOUCH, TRACK, Link
 from proof.simulate.batches import FoldedBlock, FoldedRow
 from proof.simulate.lanes import Lane
@@ -23,7 +24,7 @@ class Source:
         chance = world.chance
         self._world, self._task = world, task
         self._late = Lane(world, f"{task}-late", task)
-        self._lane = Lane(world, world.lane_name(task), task, chance.random() < 0.75)
+        self.lane = Lane(world, world.lane_name(task), task, chance.random() < 0.75)
         self._waits = chance.random() < 0.5
         """Whether it emits only after its tree was tracked."""
         self._blocks_wait = chance.random() < 0.6
@@ -42,7 +43,7 @@ class Source:
         row = self._first_row(tree)
         again = replace(row, after=[])
         self._deliver([row], self._waits)
-        self._lane.add(row)
+        self.lane.add(row)
         if self._again():
             world = self._world
             world.counts["trees tracked again by a new lane"] += 1
@@ -54,11 +55,11 @@ class Source:
         world, chance = self._world, self._world.chance
         rows = [self._first_row(tree) for tree in block.trees]
         again = FoldedBlock(block, [replace(row, after=[]) for row in rows], block.size)
-        repeats = self._again(share=4)
+        repeats = self._again(share=6)
         fewer = repeats and len(rows) > 1 and chance.random() < 0.6
         # A source with fewer trees the second time has not waited for the first reply.
         self._deliver(rows, self._blocks_wait and not fewer)
-        track = partial(self._lane.track, FoldedBlock(block, rows, block.size))
+        track = partial(self.lane.track, FoldedBlock(block, rows, block.size))
         tick_ms = world.config.tick_ms
         if not repeats:
             track()
@@ -66,25 +67,62 @@ class Source:
         world.counts["blocks tracked again by a new lane"] += 1
         if fewer:
             self._lose_a_tree(again)
+        elif not world.breaks:
+            self._change(again)
         # The second TRACK may come before the first life of the block, or while that life lasts,
         # expires or has ended.
-        when = chance.choice((0, 0, 0, 1, 2, 3) if fewer else (0, 1, 2, 3))
+        when = chance.choice((0, 0, 0, 1, 2, 2) if fewer else (0, 1, 1, 2, 2, 2))
         if when == 0:
             self._late.track(again)
             world.clock.after(chance.randrange(tick_ms // 10), track)
             return
         track()
         if when == 1:
-            wait = chance.randrange((world.config.buckets + 1) * tick_ms)
+            life = (world.config.buckets + 1) * tick_ms
+            wait = chance.choice((tick_ms // 8, chance.randrange(life)))
             world.clock.after(wait, partial(self._late.track, again))
         else:
             world.clock.after(tick_ms, partial(self._track_expiring, again))
+
+    def _change(self, again: FoldedBlock) -> None:
+        """Let some TRACKs that come again fail or touch a tree, or have another label.
+
+        Others come with a row of a slot that holds no tree, or that the block does not have.
+        """
+        world, chance = self._world, self._world.chance
+        row = chance.choice(again.rows)
+        what = chance.choice(("", "failed", "failed", "touched", "label", "stray", "stray"))
+        world.counts[f"blocks tracked again, {what or 'the same'}"] += 1
+        if what == "failed":
+            row.flags, row.why = row.flags | FAIL, "again"
+        elif what == "touched":
+            row.flags |= TOUCH
+        elif what == "label":
+            again.block = replace(again.block, label="another")
+        elif what == "stray":
+            block = again.block
+            slots = set(range(block.size)) - {tree.slot for tree in block.trees} or {block.size}
+            self._world.clock.after(
+                chance.randrange(world.config.tick_ms),
+                partial(self._late.add, self._stray(block, chance.choice(sorted(slots)))),
+            )
+
+    def _stray(self, block: Block, slot: int) -> FoldedRow:
+        """Return a row of a slot without a tree: a message that no tree has, a failure, or both."""
+        forest, chance = self._world.forest, self._world.chance
+        tree = Tree(block_anchor(block.number, slot), block.label, slot, block=block)
+        made = (forest.new_number(),)
+        row = FoldedRow(tree, made=made, links=_links(made), delta=forest.new_id())
+        failed = FoldedRow(tree, FAIL, why="stray")
+        if chance.random() < 0.5:
+            failed.fold(row)
+        return chance.choice((row, failed, failed))
 
     def _track_expiring(self, again: FoldedBlock) -> None:
         """Track a block again after it has left the buckets, preferably while it expires."""
         world, number = self._world, again.block.number
         if number in world.service.oracle.blocks:
-            wait = world.config.tick_ms // 32
+            wait = world.config.tick_ms // 64
             world.clock.after(wait, partial(self._track_expiring, again), background=True)
         else:
             self._late.track(again)
@@ -148,12 +186,14 @@ class Source:
 class Bolt:
     """A bolt: processes messages, with one whole row per message and tree."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, lane: Lane | None = None) -> None:
+        """``lane``: that of a source in the same process, until the bolt dies; else its own."""
         self._world, self._name = world, name
         self._born = 0
         self._down_until = -1
         self._waits = world.chance.random() < 0.3
-        self._start()
+        self._own, self._other = self._lanes()
+        self._lane = lane or self._own
 
     def process(self, message: Message, again: bool = False) -> None:
         """Process or fail a message; ``again``: another bolt has processed it before."""
@@ -168,6 +208,10 @@ class Bolt:
                 part.tree.failed.discard(message.number)
             self._rows(message)
             return
+        if world.chance.random() < world.touches / 2:
+            # It is not yet ready, and keeps the trees from expiring.
+            for part in message.parts:
+                self._lane.add(FoldedRow(part.tree, TOUCH))
         dice = world.chance.random()
         if dice < world.fails:
             for part in message.parts:
@@ -192,22 +236,29 @@ class Bolt:
     def die(self) -> None:
         """Lose all rows that it holds, and restart after a while under another name."""
         self._world.counts["bolts died"] += 1
-        self._lane.alive = self._other.alive = False
+        self._own.alive = self._other.alive = False
         self._down_until = self._world.clock.now + self._world.config.tick_ms // 4
-        self._start()
+        self._own, self._other = self._lanes()
+        self._lane = self._own
 
-    def _start(self) -> None:
+    def _lanes(self) -> tuple[Lane, Lane]:
         self._born += 1
         name = self._world.lane_name(f"{self._name}.{self._born}")
-        self._lane = Lane(self._world, name, digests=self._world.chance.random() < 0.75)
-        self._other = Lane(self._world, f"{self._name}.{self._born}-other")
+        digests = self._world.chance.random() < 0.75
+        lane = Lane(self._world, name, digests=digests)
+        return lane, Lane(self._world, f"{self._name}.{self._born}-other")
 
     def _rows(self, message: Message, flags: int = 0, why: str = "") -> None:
         for part in message.parts:
             self._row(part, message.number, flags, why)
 
     def _row(self, part: Part, number: int, flags: int, why: str) -> None:
-        children = tuple(part.children)
+        lane, children = self._lane, tuple(part.children)
+        delta, links = part.id ^ part.caused, part.announced | part.links
+        if self._world.breaks == "parted" and flags & FAIL:
+            rest = FoldedRow(part.tree, 0, (number,), children, links, delta)
+            self._lane.add(FoldedRow(part.tree, FAIL, why=why, after=[partial(lane.add, rest)]))
+            return
         if self._world.breaks == "split" and children:
             announces = FoldedRow(
                 part.tree,
@@ -221,8 +272,7 @@ class Bolt:
             links = frozenset(part.links)
             self._other.add(FoldedRow(part.tree, done=(number,), links=links, delta=part.id))
             return
-        delta, links = part.id ^ part.caused, part.announced | part.links
-        self._lane.add(FoldedRow(part.tree, flags, (number,), children, links, delta, why))
+        lane.add(FoldedRow(part.tree, flags, (number,), children, links, delta, why))
 
 
 class Rotator:
@@ -251,6 +301,8 @@ class Rotator:
 
     def _drain(self) -> None:
         world = self._world
+        if world.happens("rotators", 0.5):
+            self._drain_some()
         world.service.expire()
         if world.service.oracle.blocks_expiring and world.happens("rotators", 0.5):
             # A tick may be due before another rotator drains the blocks.
@@ -258,6 +310,15 @@ class Rotator:
             world.rotators_leave(ticks=2)
         else:
             world.service.expire_blocks()
+
+    def _drain_some(self) -> None:
+        """Drain a part of the trees and of the blocks, as a rotator that dies while it drains."""
+        service, chance = self._world.service, self._world.chance
+        for _ in range(chance.randrange(1, 4)):
+            if chance.random() < 0.5:
+                service.expire(chance.choice((1, 3)))
+            else:
+                service.expire_blocks(1)
 
 
 def _links(firsts: Sequence[int]) -> frozenset[Link]:

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.outcome import Outcome, parse_entry
-from proof.oracle import Told
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.outcome import BlockOutcome, Outcome, parse_entry
+from proof.oracle import Told, Violation
 from proof.reference.blocks import BlockReference
 from proof.simulate.redis_shard import RedisShard
 
@@ -82,7 +83,7 @@ class ReferenceBackend:
         """Take the verdicts of a task."""
         self._peeked[task, False] = self._peeked[task, True] = 0
         blocks = self.shard.take_blocks(task)
-        return [*self.shard.take(task), *(each for block in blocks for each in block.expand())]
+        return [*self.shard.take(task), *(each for block in blocks for each in _singles(block))]
 
     def peek(self) -> list[Told]:
         """Return the verdicts that were written since the last peek."""
@@ -93,7 +94,7 @@ class ReferenceBackend:
                 self._peeked[task, False] = len(waiting)
         for task, blocks in self.shard.block_outcomes.items():
             if len(blocks) > (seen := self._peeked[task, True]):
-                told.extend((task, each) for block in blocks[seen:] for each in block.expand())
+                told.extend((task, each) for block in blocks[seen:] for each in _singles(block))
                 self._peeked[task, True] = len(blocks)
         return told
 
@@ -124,6 +125,17 @@ class ReferenceBackend:
     def tracked_records(self) -> int:
         """Return the number of trees without a verdict."""
         return self.shard.tracked_records
+
+
+def _singles(outcome: BlockOutcome) -> list[Outcome]:
+    """Return the verdicts on single trees; raise Violation if the ways to read them disagree."""
+    singles, first = list(outcome.expand()), block_anchor(outcome.block, 0)
+    acked = [first + slot for start, stop in outcome.acked() for slot in range(start, stop)]
+    if acked != [each.anchor for each in singles if each.verdict == "ack"]:
+        raise Violation("entry", f"{outcome} has other acked ranges than {singles}", first)
+    if not outcome.count == len(singles) > 0:
+        raise Violation("entry", f"{outcome} has {len(singles)} verdicts", first)
+    return singles
 
 
 class RedisBackend:

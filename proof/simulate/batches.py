@@ -63,19 +63,16 @@ class FoldedBlock:
 
     def wire(self, task: str) -> BlockRow:
         """Return the row as it is sent."""
-        number = self.block.number
-        if self.track:
-            present = {row.tree.slot: row.delta for row in self.rows}
-            deltas = dict.fromkeys(range(self.size), 0) | present
-            absent = deltas.keys() - present.keys()
-            label = self.block.label
-            return BlockRow(number, deltas, task=task, label=label, absent=frozenset(absent))
-        return BlockRow(
-            number,
-            {row.tree.slot: row.delta for row in self.rows if row.delta},
-            {row.tree.slot: row.why for row in self.rows if row.flags & FAIL},
-            any(row.flags & TOUCH for row in self.rows),
-        )
+        failed = {row.tree.slot: row.why for row in self.rows if row.flags & FAIL}
+        touch = any(row.flags & TOUCH for row in self.rows)
+        present = {row.tree.slot: row.delta for row in self.rows}
+        number, label = self.block.number, self.block.label
+        if not self.track:
+            deltas = {slot: delta for slot, delta in present.items() if delta}
+            return BlockRow(number, deltas, failed, touch)
+        column = dict.fromkeys(range(self.size), 0) | present
+        absent = frozenset(column.keys() - present.keys())
+        return BlockRow(number, column, failed, touch, task, label, absent)
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ FAULTS = {
     "reorder": "some requests, replies and messages are slow, and others overtake them",
     "redelivery": "messages are processed twice, with the same ids, by two bolts",
     "pause": "producers pause between deciding to send and sending, past the fence's horizon",
-    "failover": "the shard is rolled back by some calls",
+    "failover": "the shard returns to an earlier state, and old batches are sent again",
     "clock": "the server's clock is set forward or back",
-    "rotators": "all rotators are away for some ticks, or die between a tick and its drain",
+    "rotators": "all rotators are away for some ticks, or die before a drain or in it",
     "rerun": "batches run again: with the same or other content, or a TRACK by another lane",
     "deaths": "bolts die and lose their rows, and messages are lost",
     "overflow": "the high-water mark is low",
@@ -28,8 +28,9 @@ BREAKS = {
     "split": "rule 1: a row is sent as an announcement and an ack, in two batches",
     "shared": "rule 2: a joined message has one id for all its inputs",
     "late": "rule 3: all first messages but one are announced after the track",
+    "parted": "a failure and its delta are sent in two batches, and a failover loses one of them",
 }
-"""The rules of lua/README.md that a history can break on purpose."""
+"""The rules of lua/README.md and of docs/explanation/failover.md that a history can break."""
 
 _RATES = {"requests": 0.1, "replies": 0.12, "duplicates": 0.1, "reorder": 0.12}
 _RATES |= {"redelivery": 0.04, "pause": 0.05, "rerun": 0.06, "deaths": 0.02}

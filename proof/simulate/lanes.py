@@ -76,7 +76,7 @@ class Lane:
             return
         rows = [self._rows.pop(anchor) for anchor in list(islice(self._rows, MAX_ROWS))]
         loose = [row for row in rows if not row.tree.block]
-        blocks, self._tracks = [*self._tracks, *by_block(rows)], []
+        blocks, self._tracks = self._fold_tracks(by_block(rows)), []
         if loose:
             self._seq += 1
             task = self._task if any(row.flags & TRACK for row in loose) else ""
@@ -86,6 +86,27 @@ class Lane:
             self._parts.append(SentBlocks(self._name, self._seq, self._task, blocks, self._digests))
         self._world.counts["batches of two parts"] += len(self._parts) > 1
         self._attempt()
+
+    def _fold_tracks(self, blocks: list[FoldedBlock]) -> list[FoldedBlock]:
+        """Fold the rows of blocks into TRACKs, as a call names a block once.
+
+        Rows of slots that the TRACK does not have wait for the next batch.
+        """
+        tracks: dict[int, FoldedBlock] = {}
+        for track in self._tracks:
+            tracks.setdefault(track.block.number, track)
+        for block in blocks:
+            track = tracks.setdefault(block.block.number, block)
+            if track is block:
+                continue
+            self._world.counts["rows folded into the TRACK of their block"] += 1
+            present = {row.tree.slot: row for row in track.rows}
+            for row in block.rows:
+                if row.tree.slot in present:
+                    present[row.tree.slot].fold(row)
+                else:
+                    self._rows[row.tree.anchor] = row
+        return [*tracks.values()]
 
     def _attempt(self) -> None:
         """Send or resend the part, unless its fence may have expired."""

@@ -23,6 +23,7 @@ class Network:
         self._clock, self._service, self._faults, self._chance = clock, service, faults, chance
         self._tick = service.config.tick_ms
         self.counts: Counter[str] = service.counts
+        self._sent: list[AnySent] = []
 
     def delay(self) -> int:
         """Draw the ms that a request, reply or message takes."""
@@ -33,6 +34,7 @@ class Network:
 
     def call(self, sent: AnySent, on_reply: OnReply) -> None:
         """Carry a batch to the shard; ``on_reply`` is called at most once."""
+        self._sent.append(sent)
         if self._chance.random() < self._faults.duplicates:
             self.counts["duplicated requests"] += 1
             late = self._chance.choice((self._tick // 20, self._tick))
@@ -42,6 +44,14 @@ class Network:
             self.counts["lost requests"] += 1
             return
         self._clock.after(self.delay(), partial(self._arrive, sent, on_reply))
+
+    def again(self) -> None:
+        """Let a batch arrive again: usually one of the last, sometimes one of long ago."""
+        if self._sent:
+            self.counts["old batches sent again"] += 1
+            back = self._chance.choice((1, 2, 3, self._chance.randrange(len(self._sent)) + 1))
+            sent = self._sent[-min(back, len(self._sent))]
+            self._clock.after(self.delay(), partial(self._arrive, sent, None))
 
     def _arrive(self, sent: AnySent, on_reply: OnReply | None) -> None:
         reply = self._service.apply(sent)

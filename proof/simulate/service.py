@@ -43,7 +43,7 @@ class Service:
         self._backends, self._clock, self._trace = backends, clock, trace
         self._exact = all(backend.exact for backend in backends)
         self._server_ms = 0
-        self._snapshot: tuple[list[Callable[[], None]], Oracle] | None = None
+        self._snapshots: list[tuple[list[Callable[[], None]], Oracle]] = []
 
     def apply(self, sent: AnySent) -> Reply:
         """Apply a batch, of loose rows or of blocks."""
@@ -138,20 +138,20 @@ class Service:
         return True
 
     def snapshot(self) -> None:
-        """Take a snapshot for a later failover."""
+        """Take a snapshot for later failovers; the last four are kept."""
         restores = [backend.snapshot() for backend in self._backends]
-        self._snapshot = restores, self.oracle.copy()
+        self._snapshots = [*self._snapshots[-3:], (restores, self.oracle.copy())]
         self._trace.add(self._clock.now, "a replica stops replicating")
 
-    def fail_over(self) -> None:
-        """Lose all calls after the snapshot."""
-        if self._snapshot is None:
-            return
-        restores, kept = self._snapshot
-        self._snapshot = None
+    def fail_over(self, back: int = 1) -> None:
+        """Lose all calls after a snapshot; ``back``: 1 for the last one, 2 for that before, ..
+
+        An older snapshot may be of a past that an earlier failover has discarded.
+        """
+        restores, kept = self._snapshots[-min(back, len(self._snapshots))]
         for restore in restores:
             restore()
-        lost, self.oracle = self.oracle, kept
+        lost, self.oracle = self.oracle, kept.copy()
         before, after = _standing(lost), _standing(kept)
         for anchor, tree in self.trees.items():
             if before.get(anchor) != after.get(anchor):
@@ -191,7 +191,10 @@ class Service:
             raise Violation("names", f"{open_} trees are pending, but no task is registered")
 
     def _peek(self) -> list[Told]:
-        return self._all("verdicts", lambda backend: backend.peek(), _told)
+        told = self._all("verdicts", lambda backend: backend.peek(), _told)
+        if self.counts["failovers"]:
+            self.counts["acks after a failover"] += sum(o.verdict == "ack" for _, o in told)
+        return told
 
     def _names(self) -> set[str]:
         return self._all("names of tasks", lambda backend: backend.names())

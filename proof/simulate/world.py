@@ -13,6 +13,7 @@ from proof.simulate.actors import Bolt, Rotator, Source
 from proof.simulate.backends import Backend
 from proof.simulate.clock import Clock
 from proof.simulate.faults import Faults, draw
+from proof.simulate.lanes import Lane
 from proof.simulate.network import Network
 from proof.simulate.service import Service
 from proof.simulate.trace import Trace
@@ -67,26 +68,32 @@ class World:
         # Only trees that work takes long reach their deadline.
         slow = self.config.deadline_ms and chance.random() < 0.5
         self._work_ms = 2 * TICK_MS if slow else TICK_MS // 10
-        self.fails = chance.choice((0, 0.02, 0.06))
+        self.fails = chance.choice((0, 0.02, 0.06, 0.2))
+        """Share of messages that fail."""
         self.touches = chance.choice((0.05, 0.5) if slow else (0, 0.05))
+        """Share of messages that reset the timeout of their trees."""
         if breaks:
             # The oracle could not know which blocks end in silence because all trees failed.
-            self.fails = 0
+            self.fails, blocks = (0.2, "none") if breaks == "parted" else (0, blocks)
         self.clock, self.trace = Clock(), Trace()
         self.service = Service(
             self.config, make(self.config, TASKS), self.clock, self.trace, not breaks
         )
         self.network = Network(self.clock, self.service, self.faults, chance)
         self.counts: Counter[str] = self.service.counts
+        """How often each fault and each interesting state occurred."""
         self.rotators_back = 0
+        """When the rotators return, in ms of the simulated clock."""
         self.forest = Forest(chance, self.config.edges, breaks == "shared")
         drawn = chance.choice(("none", "some", "some", "only"))
         self._blocks = drawn if blocks == "some" else blocks
         self._sources = [Source(self, task) for task in TASKS]
-        self._bolts = [Bolt(self, f"bolt{i}") for i in range(chance.randrange(1, 5))]
+        self._bolts = [
+            Bolt(self, f"bolt{i}", self._shared_lane()) for i in range(chance.randrange(1, 5))
+        ]
         for _ in range(2):
             Rotator(self)
-        self._schedule(trees)
+        self._schedule(trees, len(names) == 1)
 
     def play(self) -> Played:
         """Play the history to its end, or to the first violation."""
@@ -138,6 +145,12 @@ class World:
         """Draw the name of a lane; some are durable."""
         return f"@{name}" if self.chance.random() < 0.2 else name
 
+    def _shared_lane(self) -> Lane | None:
+        """Draw the source in whose process a bolt is; None: the bolt is alone."""
+        if self.breaks or self.chance.random() < 0.7:
+            return None
+        return self.chance.choice(self._sources).lane
+
     def deliver(self, message: Message) -> None:
         """Deliver a message to one bolt, or to two."""
         bolts = self._bolts
@@ -179,7 +192,8 @@ class World:
         more = self.chance.choice((0, 0, 8, 16, 64))
         return (16 * buckets + (self.chance.randrange(more) if more else 0)) * TICK_MS // 16
 
-    def _schedule(self, trees: int) -> None:
+    def _schedule(self, trees: int, alone: bool) -> None:
+        """Schedule the trees and the faults; ``alone``: there is one kind of fault."""
         chance, at, per_tick = self.chance, 0, self.chance.choice((4, 8, 16))
         batch: list[Tree] = []
         source, wanted, left = self._sources[0], 0, trees
@@ -199,7 +213,8 @@ class World:
             ("rotators", self._rotators_leave),
             ("deaths", self._bolt_dies),
         ):
-            for _ in range(1 + trees // 40):
+            # With all faults at once few trees get far.
+            for _ in range(1 + trees // (8 if alone else 40)):
                 if self.happens(fault, 20 if fault == "deaths" else 1):
                     self.clock.after(chance.randrange(at + 1), action)
         for _ in range(1 + trees // 40):
@@ -216,9 +231,11 @@ class World:
         for tree in trees:
             inside = source.in_blocks and chance.random() < source.in_blocks
             (together if inside else alone).append(tree)
-        if together:
-            self.counts["trees in blocks"] += len(together)
-            block = self.forest.block(together)
+        # Trees of two blocks may share messages.
+        cut = chance.randrange(len(together)) if chance.random() < 0.3 and together else 0
+        for some in filter(None, (together[:cut], together[cut:])):
+            self.counts["trees in blocks"] += len(some)
+            block = self.forest.block(some)
             late = chance.randrange(TICK_MS // 50)
             self.clock.after(at + late, partial(source.emit_block, block))
         for tree in trees:
@@ -229,7 +246,14 @@ class World:
 
     def _failover(self) -> None:
         self.service.snapshot()
-        self.clock.after(self.chance.randrange(TICK_MS), self.service.fail_over)
+        self.clock.after(self.chance.randrange(TICK_MS), self._fail_over)
+
+    def _fail_over(self) -> None:
+        """Return to a snapshot, preferably the last one; producers send old batches again."""
+        chance = self.chance
+        self.service.fail_over(chance.choice((1, 1, 1, 2, 3)))
+        for _ in range(chance.choice((0, 0, 1, 3))):
+            self.network.again()
 
     def _clock_jumps(self) -> None:
         sixteenths = self.chance.choice((-40, -16, -8, -1, 1, 8, 16, 40))

@@ -7,6 +7,7 @@ the rows in any order and expires the trees.
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,10 +24,9 @@ from acker_redis.sync.client import Acker
 from acker_redis.trees import processing
 from acker_redis.trees.message_id import MessageId
 from proof.reference.acker import TreeRow
-from proof.reference.blocks import BlockReference
+from proof.reference.blocks import BlockReference, BlockRow
 from proof.simulate.redis_shard import RedisShard
 from tests.missing.growing import MAX_MESSAGES, MAX_MISSING, Grower, Tree
-from tests.properties.topology import fold, fold_blocks
 from tests.support import outcomes, tick
 from tests.tiers import budget
 
@@ -78,10 +78,33 @@ def apply(shard: Shard, chance: random.Random, rows: Sequence[TreeRow]) -> None:
         tracks = any(row.flags & TRACK for row in some)
         shard.apply(fold(some), TASK if tracks else "")
     in_blocks = [row for row in rows if split_anchor(row.anchor)]
-    for row in fold_blocks([row for row in in_blocks if row.flags & TRACK], TASK):
-        shard.apply_blocks([row])
+    for row in fold_blocks([row for row in in_blocks if row.flags & TRACK]):
+        absent = frozenset(range(max(row.deltas))) - row.deltas.keys()
+        column = dict.fromkeys(absent, 0) | dict(row.deltas)
+        label = f"block {row.block}"
+        shard.apply_blocks([replace(row, deltas=column, task=TASK, label=label, absent=absent)])
     for some in pieces(chance, [row for row in in_blocks if not row.flags & TRACK]):
-        shard.apply_blocks(fold_blocks(some, TASK))
+        shard.apply_blocks(fold_blocks(some))
+
+
+def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
+    """Fold rows into one row per anchor, as a client does."""
+    folded: dict[int, TreeRow] = {}
+    for row in rows:
+        old = folded.get(row.anchor, TreeRow(row.anchor, 0))
+        source_id = old.source_id or row.source_id
+        delta, flags = old.delta ^ row.delta, old.flags | row.flags
+        folded[row.anchor] = TreeRow(row.anchor, delta, flags, source_id)
+    return list(folded.values())
+
+
+def fold_blocks(rows: Sequence[TreeRow]) -> list[BlockRow]:
+    """Fold rows into one row per block."""
+    folded: dict[int, dict[int, int]] = {}
+    for row in fold(rows):
+        block, slot = split_anchor(row.anchor) or (0, 0)
+        folded.setdefault(block, {})[slot] = row.delta
+    return [BlockRow(block, deltas) for block, deltas in folded.items()]
 
 
 def pieces(chance: random.Random, rows: list[TreeRow]) -> Iterator[list[TreeRow]]:

@@ -11,6 +11,7 @@ from proof.reference import blocks as reference_blocks
 from proof.reference.blocks import BlockReference
 from proof.simulate import FAULTS, World
 from proof.simulate.backends import ReferenceBackend
+from proof.simulate.service import Service
 
 LOOSE = Path(reference.__file__).read_text()
 BLOCKS = Path(reference_blocks.__file__).read_text()
@@ -30,15 +31,21 @@ def replace_once(source: str, old: str, new: str) -> str:
     return source.replace(old, new)
 
 
-def found_by(kind: type[BlockReference], seeds: int, blocks: str = "some") -> int | None:
+def found_by(kind: type[BlockReference], seeds: int = 120) -> int | None:
     """Return the first seed whose history has a violation; None if there is none."""
     for seed in range(seeds):
-        world = World(
-            seed, 40, tuple(FAULTS), lambda c, _: [ReferenceBackend(c, kind)], blocks=blocks
-        )
-        if world.play().violation:
+        if (
+            World(seed, 40, tuple(FAULTS), lambda c, _: [ReferenceBackend(c, kind)])
+            .play()
+            .violation
+        ):
             return seed
     return None
+
+
+def without_books(patch: pytest.MonkeyPatch) -> None:
+    """Compare no counters, so that a bug is detected by a reply or by a verdict."""
+    patch.setattr(Service, "_balance", lambda *_: None)
 
 
 def _load(patch: pytest.MonkeyPatch, name: str, source: str) -> type:

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.simulate.mutants import LOOSE, found_by, mutate, replace_once
-
-SEEDS = 120
+from tests.simulate.mutants import LOOSE, found_by, mutate, replace_once, without_books
 
 ZERO = "(record.why is not None or record.checksum == 0)"
 BUCKETS = "self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))"
@@ -124,5 +122,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name != "the counter of an edge is that of the next":
+        without_books(monkeypatch)
     mutant = mutate(monkeypatch, loose=replace_once(LOOSE, *MUTANTS[name]))
-    assert found_by(mutant, SEEDS) is not None, f"not found in {SEEDS} seeds: {name}"
+    assert found_by(mutant) is not None

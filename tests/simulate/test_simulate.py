@@ -14,11 +14,14 @@ from acker_redis.errors import ConfigError, FenceFullError
 from acker_redis.protocol.config import AckerConfig
 from proof.oracle import FALSE_ACK
 from proof.reference.blocks import BlockReference
-from proof.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
+from proof.simulate import FAULTS, Played, World, parse, play, summary
 from proof.simulate.backends import ReferenceBackend
+from tests.properties.play import share
 from tests.tiers import budget
 
 ALL = tuple(FAULTS)
+TOGETHER = tuple(fault for fault in FAULTS if fault != "rotators")
+"""In a drain in parts, a server chooses the parts."""
 STATES = [
     "acked",
     "failed",
@@ -69,6 +72,24 @@ STATES = [
     "blocks tracked again with an absent slot more",
     "blocks tracked with absent slots",
     "blocks complete with absent slots",
+    "blocks complete in silence",
+    "blocks complete except their failed trees",
+    "blocks expired, some trees acked and some not",
+    "blocks expired, some trees acked, not or failed",
+    "holes acked",
+    "slots failed again",
+    "failures of absent slots",
+    "failures with a TRACK that came again",
+    "blocks tracked again, label",
+    "blocks tracked again, touched",
+    "blocks with absent slots rejected, conflict",
+    "blocks with absent slots rejected, overflow",
+    "rows folded into the TRACK of their block",
+    "rows while their tree expires",
+    "rows of blocks before their track",
+    "rows of blocks after their end",
+    "rows of blocks that expire",
+    "old batches sent again",
     "rows of absent slots",
     "blocks tracked again while pending",
     "blocks tracked again after their end",
@@ -109,7 +130,7 @@ def test_no_promise_is_broken_on_the_reference() -> None:
     table = dict(summary(clean(play(seed, 40, ALL)) for seed in range(seeds)))
     assert table["trees"] == 40 * seeds
     for state in STATES:
-        assert table.get(state, 0) >= seeds // 40, state
+        assert table.get(state, 0) >= seeds // 50, state
 
 
 @pytest.mark.parametrize("fault", ["none", *ALL])
@@ -130,21 +151,20 @@ def test_histories_of_loose_trees_only_and_of_blocks_only(blocks: str) -> None:
 
 
 def test_real_server_and_reference_agree(server: EmbeddedRedis) -> None:
-    done = []
-    for seed in range(10):
-        done.append(clean(play(seed, 40, ALL, url=server.url, both=True)))
-        assert done[-1].digest == play(seed, 40, ALL).digest
-    table = dict(summary(done))
+    seeds = share(server, budget().seeds // 3)
+    table = dict(
+        summary(clean(play(seed, 40, ALL, url=server.url, both=True)) for seed in range(seeds))
+    )
     for state in ("expired, idle", "expired, deadline", "expired with some edge named"):
-        assert table[state] > 5, state
+        assert table[state] > seeds // 2, state
 
 
 def test_history_on_a_real_server_removes_its_keys(any_server: EmbeddedRedis) -> None:
     with redis.Redis.from_url(any_server.url) as client:
         before = set(client.scan_iter())
-        played = clean(play(7, 40, ALL, url=any_server.url))
+        played = clean(play(7, 40, TOGETHER, url=any_server.url))
         assert set(client.scan_iter()) == before
-    assert played.digest == play(7, 40, ALL).digest
+    assert played.digest == play(7, 40, TOGETHER).digest
 
 
 def test_seed_determines_the_history_for_any_hash_seed() -> None:
@@ -168,7 +188,7 @@ def test_seed_determines_the_history_for_any_hash_seed() -> None:
     ("blocks", "seeds"), [("some", 5), pytest.param("only", 20, marks=pytest.mark.full)]
 )
 @pytest.mark.parametrize("faults", [(), ALL])
-@pytest.mark.parametrize("rule", BREAKS)
+@pytest.mark.parametrize("rule", ["split", "shared", "late"])
 def test_broken_rule_causes_false_acks(
     rule: str, faults: tuple[str, ...], blocks: str, seeds: int
 ) -> None:

@@ -4,7 +4,8 @@ A seed determines a history byte for byte: a virtual clock, one random stream, n
 track random tuple trees, bolts process their messages, rotators tick, and a network loses,
 duplicates, delays and reorders requests. It may import ``proof.reference``, and of the package
 ``embedded``, ``sync`` and the wings below them. Begin with ``world.py`` (a history), ``actors.py``
-(sources, bolts and rotators) and ``proof/oracle/`` (the oracle). Producers follow the rules of
+(sources, bolts and rotators) and ``proof/oracle/`` (the oracle); ``proof/run.py`` plays histories
+on the reference, on a server, a cluster or fakeredis. Producers follow the rules of
 ``flows/apply.py``, and the three rules of ``lua/README.md`` unless a history breaks one of them on
 purpose.
 
@@ -77,8 +78,9 @@ A fault relaxes the following, and only for the trees concerned:
 
 - ``failover``: the shard returns to one of its last states, also to one that an earlier failover
   has discarded, and producers may send batches of long ago again. The oracle's books are rolled
-  back with the shard, so 2 to 6 hold in the remaining history. A source has received verdicts that this history lacks: in 7, a tree whose TRACK, verdict
-  or taking was in the lost tail may have no verdict, or more than one.
+  back with the shard, so 2 to 6 hold in the remaining history. A source has received verdicts that
+  this history lacks: in 7, a tree whose TRACK, verdict or taking was in the lost tail may have no
+  verdict, or more than one.
 - ``pause``, ``rerun``, and ``duplicates`` or ``reorder`` with ``clock``: a request may come after
   its fence was deleted, or by a lane that has no fence yet. In 7, a tree has at most as many
   verdicts as TRACKs were applied. The later verdicts are nacks, unless all its rows came again too.
@@ -106,7 +108,6 @@ trees.
 """
 
 from proof.simulate.faults import BREAKS, FAULTS, parse
-from proof.simulate.run import explain, play, summary, url_of
 from proof.simulate.world import Played, World
 
-__all__ = ["BREAKS", "FAULTS", "Played", "World", "explain", "parse", "play", "summary", "url_of"]
+__all__ = ["BREAKS", "FAULTS", "Played", "World", "parse"]

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from acker_redis.transport.urls import redact
+from proof.run import explain, play, play_history, smallest, summary, url_of
 from proof.simulate.faults import parse
 from proof.simulate.replay import load
-from proof.simulate.run import explain, play, play_history, summary, url_of
 from proof.simulate.world import Played
 
 
@@ -40,6 +40,10 @@ def simulate(
             if done[-1].violation:
                 break
     last = done[-1]
+    if last.violation and server == "reference":
+        # The smallest history says most.
+        last = smallest(last, lambda seed, trees: play(seed, trees, names, breaks, blocks=blocks))
+        trees = last.trees
     if as_json:
         said = last.violation and str(last.violation)
         found = {"counts": dict(summary(done)), "seed": last.seed, "history": last.digest}

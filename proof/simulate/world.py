@@ -45,6 +45,11 @@ class Played:
     trace: tuple[str, ...] = ()
     """Last events of the tree that the violation concerns, with their time in ticks."""
 
+    @property
+    def kind(self) -> str:
+        """The kind of its violation; '' if there is none."""
+        return self.violation.kind if self.violation else ""
+
 
 class World:
     """All state of one history. All randomness comes from ``seed``."""

@@ -8,6 +8,8 @@ from acker_redis.batching.batch import Batch
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.sync.client import Acker
+from proof.run import play
+from proof.simulate import FAULTS
 from tests.cluster.servers import Cluster, spread
 from tests.support import tick, total, verdicts
 from tests.transport.test_bounded import check_bounded
@@ -52,6 +54,13 @@ def test_thousands_of_trees_over_three_masters(cluster: Cluster, acker: Acker) -
     assert [counted[n] for n in ("acked", "failed", "expired")] == [2000] * 3
     assert counted["pending"] == counted["expiring"] == counted["repeated"] == 0
     assert acker.status().backlog == {"t": 0}
+
+
+def test_histories_of_faults_agree_with_the_reference(cluster: Cluster) -> None:
+    """Their namespaces are on any master."""
+    url = "redis+cluster://" + ",".join(f"127.0.0.1:{each.server.port}" for each in cluster.nodes)
+    for seed in range(10):
+        assert play(seed, 40, tuple(FAULTS), url=url, both=True).violation is None
 
 
 def test_a_source_reads_and_takes_from_all_masters(acker: Acker) -> None:

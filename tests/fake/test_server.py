@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker_redis.embedded import EmbeddedRedis
+from proof.run import play
+from proof.simulate import FAULTS
 from tests.conftest import missing
 from tests.fake import running as fakes
 from tests.fake.running import FakeRedis
@@ -53,6 +55,11 @@ def test_every_byte_passes_through_a_script(client: Any) -> None:
     reply = client.eval(body, 1, key, EVERY_BYTE, value)
     assert reply == [key, EVERY_BYTE, value, 256, [None, value]]
     assert client.hgetall(key) == {EVERY_BYTE: value}
+
+
+def test_histories_of_faults_agree_with_the_reference(fake: FakeRedis) -> None:
+    for seed in range(10):
+        assert play(seed, 40, tuple(FAULTS), url=fake.url, both=True).violation is None
 
 
 def test_a_connection_outlives_an_error(client: Any) -> None:

@@ -17,8 +17,8 @@ from proof.model.history import history
 from proof.model.runs import BROKEN, FULL, KEPT, NIGHTLY, Run, runs
 from proof.model.spin import Checked
 from proof.model.trail import INVARIANTS, sentences
+from proof.run import play_history
 from proof.simulate.replay import load
-from proof.simulate.run import play_history
 from tests import conftest
 
 ROOT = Path(__file__).parents[2]

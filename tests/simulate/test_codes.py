@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from acker_redis.protocol.ids import EDGE_BIT
-from proof.simulate import FAULTS, play, trees
+from proof.run import play
+from proof.simulate import FAULTS, trees
 from proof.simulate.trees import Forest, Part
 
 carriers = trees._carriers

@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from acker_redis.cli import app
 from acker_redis.errors import ConfigError
+from proof.run import play_history
 from proof.simulate.replay import load
-from proof.simulate.run import play_history
 
 
 def apply(lane: str, done: list[int], links: list[list[int]], **more: Any) -> dict[str, Any]:

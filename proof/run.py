@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import redis
 
@@ -100,6 +100,23 @@ def summary(played: Iterable[Played]) -> list[tuple[str, int]]:
         seeds, trees, ticks = seeds + 1, trees + each.trees, ticks + each.ticks
     endings = [(name, totals[name]) for name in (*ENDINGS, "repeated", "orphaned")]
     return [("seeds", seeds), ("trees", trees), ("ticks", ticks), *endings, *sorted(counts.items())]
+
+
+def smallest(found: Played, again: Callable[[int, int], Played], seeds: int = 100) -> Played:
+    """Return a history of as few trees as possible with a violation of the same kind.
+
+    ``again`` plays the history of a seed and of a number of trees.
+    """
+    for trees in (1, 2, 3, 5, 8, 13, 21):
+        for seed in range(1, seeds + 1) if trees < found.trees else ():
+            played = again(seed, trees)
+            if (
+                found.violation
+                and played.violation
+                and played.violation.kind == found.violation.kind
+            ):
+                return played
+    return found
 
 
 def explain(played: Played, replay: str) -> str:

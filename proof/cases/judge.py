@@ -143,7 +143,8 @@ class Judge:
                 rows.append(_row(tree, flags, self._rows.get(anchor, Fact())))
             whys |= {base + slot: why for slot, why in block.failed.items()}
             size = len(block.deltas) if track else 0
-            blocks.append(BlockRows(block.block, rows, block.label, block.task, size))
+            strays = len(block.failed.keys() - slots)
+            blocks.append(BlockRows(block.block, rows, block.label, block.task, size, strays))
         task = next((block.task for block in blocks if block.track), "")
         sent = Call(self._fence(argv), task, blocks=blocks)
         self._applied(oracle, call, sent, [block.number for block in blocks], whys, told)

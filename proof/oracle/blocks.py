@@ -106,11 +106,13 @@ class Oracle(TreeOracle):
             if rows.track and block:
                 # Its messages count already; its failures and its touch count now.
                 self.seen["blocks tracked again while pending"] += 1
+                self.counters["orphaned"] += rows.strays
                 self._goes_on(block, rows, self._failed_again(block, rows), verdicts)
             elif rows.track:
                 begun = self._begun(rows, taken, verdicts)
                 if begun:
                     taken += begun.size
+                    self.counters["orphaned"] += rows.strays
                     failed = [slot for slot in begun.slots.values() if slot.failed]
                     self._goes_on(begun, rows, failed, verdicts)
                 else:

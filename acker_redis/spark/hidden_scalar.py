@@ -6,6 +6,7 @@ row. Its name follows from the value, by SHA-256, so the same value has one view
 """
 
 import hashlib
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +18,8 @@ class HiddenScalar:
 
     def __init__(self, spark: SparkSession, column: str, value: str) -> None:
         self._view = ""
+        # Batches ask for the same few; to make one takes some milliseconds.
+        self.scalar = lru_cache(maxsize=64)(self._scalar)
         if hasattr(DataFrame, "scalar"):
             # From Arrow: rows of Python objects would become an RDD, and each use a Spark job.
             self.df = spark.createDataFrame(pa.table({column: [value]}))
@@ -28,7 +31,7 @@ class HiddenScalar:
         self.df.createOrReplaceGlobalTempView(name)
         self._view = f"{spark.conf.get('spark.sql.globalTempDatabase', 'global_temp')}.{name}"
 
-    def scalar(self, expression: str) -> Column:
+    def _scalar(self, expression: str) -> Column:
         """Return a SQL expression of the column as a scalar subquery."""
         if not self._view:
             return self.df.selectExpr(f"{expression} AS c").scalar()

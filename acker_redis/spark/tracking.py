@@ -121,9 +121,7 @@ class Tracking:
         blocks of that evaluation gets no anchor of theirs, so the fold refuses the batch.
         """
         names, trees = self._names, found.trees
-        drop = {*HIDDEN, _SAVED, _TWICE, self._ids[0]}
-        if found.loose:
-            drop.remove(SOURCE)
+        drop = {*HIDDEN, _SAVED, _TWICE, self._ids[0]} - ({SOURCE} if found.loose else set())
         if found.loose and found.blocks:
             loose = F.when(~in_blocks(names.anchor), F.col(SOURCE))
             trees = trees.withColumn(SOURCE, loose)

@@ -5,36 +5,22 @@ to another queue and ack the delivery. They take turns, on one broker and one Re
 the messages exist before the clock starts.
 """
 
-import argparse
-import importlib.util
-import json
-import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pika
+from side_by_side import arguments, in_turns, price, profile, show, tracked
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import pika
-
-from acker_redis import Acker, Batch, emit
+from acker_redis import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.rabbitmq import TrackedChannel
 from tests.integrations import rabbitmq
-
-EXAMPLE = Path(__file__).parents[1] / "examples/rabbitmq"
-
-
-def price(program: str) -> Any:
-    """Return the handler of ``before.py`` or ``after.py``."""
-    spec = importlib.util.spec_from_file_location(program, EXAMPLE / f"{program}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.price
 
 
 def fill(acker: Acker, channel: Any, count: int) -> None:
@@ -42,24 +28,16 @@ def fill(acker: Acker, channel: Any, count: int) -> None:
     for queue in ("orders", "priced"):
         channel.queue_declare(queue)
         channel.queue_purge(queue)
-    batch = Batch("shop")
-    for number in range(count):
-        order = {"order": number, "items": number % 7, "price": 12.5, "note": "x" * 940}
-        tree = emit(str(number))
-        batch.add(tree.row)
-        properties = pika.BasicProperties(headers=tree.ids[0].to_headers())
-        channel.basic_publish("", "orders", json.dumps(order), properties)
-        if batch.full:
-            acker.apply(batch)
-            batch = Batch("shop")
-    acker.apply(batch)
+    for order, headers in tracked(acker, count):
+        channel.basic_publish("", "orders", order, pika.BasicProperties(headers=headers))
     while rabbitmq.count(channel, "orders") < count:
         time.sleep(0.01)
 
 
 def rate(acker: Acker, url: str, count: int, program: str) -> float:
     """Return the messages per second of one run, from the first delivery to the last ack."""
-    handler, done = price(program), 0
+    with_ids, done = program == "tracked", 0
+    handler = price("rabbitmq", "after" if with_ids else "before")
 
     def counted(channel: Any, *message: Any) -> None:
         nonlocal done
@@ -70,7 +48,8 @@ def rate(acker: Acker, url: str, count: int, program: str) -> float:
 
     connection = rabbitmq.connect(url)
     channel: Any = connection.channel()
-    if program == "after":
+    fill(acker, channel, count)
+    if with_ids:
         channel = TrackedChannel(acker, channel)
     channel.basic_qos(prefetch_count=100)
     began = time.perf_counter()
@@ -86,28 +65,14 @@ def rate(acker: Acker, url: str, count: int, program: str) -> float:
     return found
 
 
-def profile(acker: Acker, url: str, count: int) -> None:
-    """Print the profile of a tracked run."""
-    import cProfile
-    import pstats
-
-    with cProfile.Profile() as found:
-        rate(acker, url, count, "after")
-    pstats.Stats(found).sort_stats("tottime").print_stats(22)
-
-
 def main() -> None:
     """Read the arguments and measure."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--messages", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, "messages", 5000, rounds=5)
     parser.add_argument("--profile", action="store_true", help="profile a tracked run, at the end")
     args = parser.parse_args()
     if lacks := rabbitmq.lacks():
         print(f"{lacks} is missing")
         return
-    programs = "before", "after"
-    found: dict[str, list[float]] = {program: [] for program in programs}
     with (
         tempfile.TemporaryDirectory() as folder,
         rabbitmq.broker(Path(folder)) as url,
@@ -115,19 +80,12 @@ def main() -> None:
         Acker.from_url(server.url, "bench", timeout=60) as acker,
     ):
         acker.create()
-        for number in range(args.rounds + args.profile):
-            for program in programs if number % 2 else programs[::-1]:
-                connection = rabbitmq.connect(url)
-                fill(acker, connection.channel(), args.messages)
-                connection.close()
-                if number == args.rounds:
-                    profile(acker, url, args.messages)
-                    break
-                found[program].append(rate(acker, url, args.messages, program))
-    print(f"pika {pika.__version__}, {args.messages:,} messages of 1 kB, {args.rounds} rounds")
-    untracked, tracked = (statistics.median(found[each]) for each in programs)
-    print(f"untracked   {untracked:9,.0f} messages/s")
-    print(f"tracked     {tracked:9,.0f} messages/s   {tracked / untracked:.2f} of untracked")
+        run = partial(rate, acker, url, args.messages)
+        found = in_turns(("untracked", "tracked"), args.rounds, run)
+        print(f"pika {pika.__version__}, {args.messages:,} messages of 1 kB, {args.rounds} rounds")
+        show(found, "messages/s")
+        if args.profile:
+            profile(lambda: run("tracked"))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Books:
         self.closed = False
         """Whether the namespace is resharding: no tree is tracked."""
         self.waiting: dict[str, list[Outcome]] = {}
+        self.sources: dict[int, set[str]] = {}
+        """The tasks that tracked an anchor: only they receive its verdicts. Never rolled back."""
         self.ended: Counter[int] = Counter()
         """Verdicts per anchor, without touches."""
         self.surplus = 0
@@ -63,6 +65,7 @@ class Books:
         other.fences = self.fences.copy()
         other.counters, other.ended = self.counters.copy(), self.ended.copy()
         other.surplus, other.extra = self.surplus, self.extra.copy()
+        other.sources = self.sources
         other.waiting = {task: list(told) for task, told in self.waiting.items()}
         other.seen = self.seen
         return other
@@ -204,6 +207,9 @@ class Books:
     def deliver(self, told: Iterable[Told]) -> None:
         """Record verdicts that now wait to be taken."""
         for task, outcome in told:
+            if task not in self.sources.get(outcome.anchor, {task}):
+                words = f"{outcome} for {task}; {self.sources[outcome.anchor]} tracked its tree"
+                raise Violation("verdict", words, outcome.anchor)
             self.waiting.setdefault(task, []).append(outcome)
             if outcome.verdict != "touch":
                 self.counters[f"ended:{task}"] += 1

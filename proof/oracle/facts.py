@@ -123,6 +123,13 @@ class Call:
         for block in self.blocks:
             yield from block.rows
 
+    def tracked(self) -> Iterator[tuple[int, str]]:
+        """Yield the anchors that it tracks, and their tasks."""
+        yield from ((row.tree.anchor, self.task) for row in self.rows if row.flags & TRACK)
+        for block in self.blocks:
+            if block.track:
+                yield from ((row.tree.anchor, block.task) for row in block.rows)
+
 
 def slot_anchor(block: int, slot: int) -> int:
     """Return the anchor of a slot, as ``lua/README.md`` has it."""

@@ -39,6 +39,8 @@ class TreeOracle(Books):
             anchor = next(call.each()).tree.anchor
             raise Violation("damage", "a call for a block that has lost a key was applied", anchor)
         self.fences.applied(fence, self.ticks, now_ms)
+        for anchor, task in call.tracked():
+            self.sources.setdefault(anchor, set()).add(task)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)

@@ -20,6 +20,31 @@ LINES = [
 MUTANTS = {f"loose: {name}": change for name, change in test_mutants.MUTANTS.items()}
 MUTANTS |= {f"blocks: {name}": change for name, change in test_block_mutants.MUTANTS.items()}
 
+MUTANTS |= {
+    "loose: another source receives a verdict": (
+        "setdefault((record.task, verdict, reason), [])",
+        "setdefault((min(self.names, default=record.task), verdict, reason), [])",
+    ),
+    "loose: the last why wins": (
+        "record.why = record.why or row.why",
+        "record.why = row.why or record.why",
+    ),
+    "loose: durable lanes never end": ("self.now_ms - used_ms > DURABLE_MS", "False"),
+    "loose: a conflict is told to the first source only": (
+        "if (record.task, record.source_id) != (task, row.source_id):",
+        "if False:",
+    ),
+    "loose: a closed shard tracks": ("if tracks and self.reshard:", "if False:"),
+    "blocks: another source receives a verdict": (
+        "self.block_outcomes.setdefault(block.task, [])",
+        "self.block_outcomes.setdefault(min(self.names, default=block.task), [])",
+    ),
+    "blocks: the first why is lost": (
+        "rows=tuple(new.items())",
+        "rows=tuple((slot, '') for slot in new)",
+    ),
+}
+
 SAME_BUG = {
     "zero beats fail": "a zero checksum beats a failure",
     "or": "deltas are combined by or",

@@ -9,7 +9,7 @@ fails, or the timeout passes first, the source receives ``nack``.
 from acker_redis.lazy import public
 
 # On first use, so that ``acker-redis --help`` imports no redis-py.
-__all__, __getattr__ = public(__name__, __file__)
+__all__, __getattr__ = public(__name__)
 
 
 def __dir__() -> list[str]:

@@ -6,24 +6,25 @@ Type checkers read the stub, and so does this module, with its imports of the fo
 
 import ast
 import contextlib
+import pkgutil
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 Needs = contextlib.AbstractContextManager[object]
 
 
 def public(
-    package: str, file: str, needs: Callable[[], Needs] = contextlib.nullcontext
+    package: str, needs: Callable[[], Needs] = contextlib.nullcontext
 ) -> tuple[list[str], Callable[[str], Any]]:
     """Return the names of a package, for ``__all__``, and its ``__getattr__``.
 
-    ``file`` is the ``__file__`` of its ``__init__.py``. Modules are imported inside of ``needs()``,
-    which can turn the error about a missing library into one that says what to install.
+    Modules are imported inside of ``needs()``, which can turn the error about a missing library
+    into one that says what to install.
     """
-    stub = ast.parse(Path(file).with_suffix(".pyi").read_bytes())
+    # By its loader: the package may be in a zip.
+    stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")
     imports = [each for each in stub.body if isinstance(each, ast.ImportFrom)]
     modules = {name.name: each.module or "" for each in imports for name in each.names}
 

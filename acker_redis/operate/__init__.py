@@ -8,7 +8,7 @@ status; ``__init__.pyi`` lists the other names, by topic. Docs: docs/reference/p
 from acker_redis.lazy import public
 
 # On first use, because the command line needs few of them.
-__all__, __getattr__ = public(__name__, __file__)
+__all__, __getattr__ = public(__name__)
 
 
 def __dir__() -> list[str]:

@@ -11,9 +11,7 @@ from acker_redis.errors import needs
 from acker_redis.lazy import public
 
 # On first use: Spark starts many processes that need little of it.
-__all__, __getattr__ = public(
-    __name__, __file__, partial(needs, "spark", __name__, pyspark="spark-local")
-)
+__all__, __getattr__ = public(__name__, partial(needs, "spark", __name__, pyspark="spark-local"))
 
 
 def __dir__() -> list[str]:

@@ -56,6 +56,13 @@ def test_wheel_contains_identical_scripts(wheel: Path) -> None:
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "api/", "proof/"))]
 
 
+def test_modules_are_imported_from_a_zip(wheel: Path) -> None:
+    """The public names, too: they are in stubs, which are data of the package."""
+    program = "import acker_redis as a; assert '.whl' in a.__file__; from acker_redis import *"
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    subprocess.run([sys.executable, "-P", "-c", program], env=environment, check=True)
+
+
 def test_every_script_of_the_folder_is_known() -> None:
     assert {p.stem for p in (ROOT / "lua").glob("*.lua")} == set(scripts.NAMES)
 

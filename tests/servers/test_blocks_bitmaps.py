@@ -226,6 +226,8 @@ def spoil(client: Any, key: str, how: str) -> None:
         client.set(key, b"\0\0")
     elif how == "after the last slot":
         client.setbit(key, 11, 1)
+    elif how == "the last bit":
+        client.setbit(key, 15, 1)
     elif how == "absent slot":
         client.setbit(key, 1, 1)
     else:
@@ -235,7 +237,7 @@ def spoil(client: Any, key: str, how: str) -> None:
 
 
 LOST = ["gone", "short", "long", "empty", "type"]
-DAMAGED = [*LOST, "zero", "after the last slot"]
+DAMAGED = [*LOST, "zero", "after the last slot", "the last bit"]
 
 
 @pytest.mark.parametrize("how", DAMAGED)

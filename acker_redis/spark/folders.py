@@ -6,7 +6,9 @@ process, so only folders of this machine are listed and deleted.
 
 import contextlib
 import functools
+import itertools
 import logging
+import operator
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +39,9 @@ def mark(spark: SparkSession, folder: str) -> None:
         fs, path_of = reached
         if fs.getUri().getScheme() == "file":
             # Hadoop starts a process for the rights of each folder.
-            Path(path_of.toUri().getPath()).mkdir(parents=True, exist_ok=True)
+            rights = _class_of(spark.sparkContext._jvm, "permission.FsPermission")
+            mode = 0o777 & ~rights.getUMask(fs.getConf()).toShort()
+            _make(Path(fs.makeQualified(path_of).toUri().getPath()), mode)
         else:
             fs.mkdirs(path_of)
 
@@ -92,16 +96,25 @@ def delete(spark: SparkSession, folder: str) -> None:
         log.warning("the staging folder %s was not deleted: %s", folder, error)
 
 
+def _make(folder: Path, mode: int) -> None:
+    """Make a folder and its parents, with these rights for any umask of this process."""
+    places = (folder, *folder.parents)
+    for each in reversed([*itertools.takewhile(lambda place: not place.exists(), places)]):
+        with contextlib.suppress(FileExistsError):
+            each.mkdir(mode)
+            each.chmod(mode)
+
+
 def _hadoop(spark: SparkSession, folder: str) -> tuple[Any, Any] | None:
     """Return the Hadoop file system and path of a folder; None without a JVM."""
     try:
         context = spark.sparkContext
     except Exception:  # Spark Connect
         return None
-    path = _path_class(context._jvm)(folder)
+    path = _class_of(context._jvm, "Path")(folder)
     return path.getFileSystem(context._jsc.hadoopConfiguration()), path
 
 
-@functools.lru_cache(maxsize=1)
-def _path_class(jvm: Any) -> Any:
-    return jvm.org.apache.hadoop.fs.Path  # five calls of the JVM
+@functools.lru_cache(maxsize=2)
+def _class_of(jvm: Any, name: str) -> Any:
+    return operator.attrgetter(f"org.apache.hadoop.fs.{name}")(jvm)  # five calls of the JVM

@@ -13,7 +13,15 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.errors import ConfigError, DataLossError
-from acker_redis.spark import Acker, BoltWriter, FileQueue, MicroBatch, TrackWriter, staging
+from acker_redis.spark import (
+    Acker,
+    BoltWriter,
+    FileQueue,
+    MicroBatch,
+    TrackWriter,
+    folders,
+    staging,
+)
 from acker_redis.spark.fold.id_columns import IdColumns
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.waiting import wait_until
@@ -276,6 +284,31 @@ def test_folder_that_is_deleted_during_the_write_is_an_error(
     rows = spark.range(0, 4, 1, 2).select(deletes("id").alias("id"))
     with pytest.raises(DataLossError, match="the folder was deleted meanwhile"):
         staging.written(rows, str(folder))
+
+
+def test_folder_has_the_place_and_the_rights_that_hadoop_gives_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of the process of Python: its folder and its umask may differ from the JVM's."""
+    reached = folders._hadoop(spark, str(tmp_path))
+    assert reached
+    settings, name = reached[0].getConf(), "fs.permissions.umask-mode"
+    monkeypatch.chdir(tmp_path)
+    relative = os.path.relpath(tmp_path / "relative", _working_folder(spark))
+    try:
+        for umask, mode in (("077", 0o700), ("000", 0o777)):
+            settings.set(name, umask)
+            folders.mark(spark, f"{relative}/{umask}/q")
+            assert folders.unmark(spark, f"{relative}/{umask}/q")
+            made = [tmp_path / "relative" / umask, tmp_path / "relative" / umask / "q"]
+            assert [each.stat().st_mode & 0o777 for each in made] == [mode, mode]
+    finally:
+        settings.unset(name)
+
+
+def _working_folder(spark: SparkSession) -> str:
+    system: Any = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+    return str(system.getProperty("user.dir"))
 
 
 @pytest.mark.parametrize("lost", ["_began", "part-00000-*"])

@@ -1,12 +1,14 @@
 """The command ``acker-redis simulate``: a bar while it runs, a table at the end."""
 
-import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
 from acker_redis.transport.urls import redact
 from proof.run import explain, play, play_history, smallest, summary, url_of
@@ -33,10 +35,15 @@ def simulate(
     """
     names = parse(faults)
     done: list[Played] = []
-    with url_of(server) as url, _bar(seeds) as advance:
-        for number in range(seed, seed + seeds):
+    with url_of(server) as url:
+        for number in track(
+            range(seed, seed + seeds),
+            "histories",
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        ):
             done.append(play(number, trees, names, breaks, url, server == "both", blocks))
-            advance()
             if done[-1].violation:
                 break
     last = done[-1]
@@ -97,34 +104,9 @@ def show_history(path: Path, server: str, as_json: bool = False) -> int:
 
 
 def _table(done: list[Played]) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ModuleNotFoundError:
-        for name, count in summary(done):
-            print(f"{name:45} {count:>10,}")
-        return
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, count in summary(done):
         table.add_row(name, f"{count:,}")
     Console().print(table)
-
-
-@contextlib.contextmanager
-def _bar(seeds: int) -> Iterator[Callable[[], None]]:
-    """Yield a function that advances the bar by one; no bar without rich or a terminal."""
-    progress = None
-    if sys.stderr.isatty():
-        with contextlib.suppress(ModuleNotFoundError):
-            from rich.console import Console
-            from rich.progress import Progress
-
-            progress = Progress(console=Console(stderr=True), transient=True)
-    if progress is None:
-        yield lambda: None
-        return
-    with progress:
-        bar = progress.add_task("histories", total=seeds)
-        yield lambda: progress.advance(bar)

@@ -36,7 +36,7 @@ OF_BLOCKS = (
     "tests/sync/test_show.py",
     "tests/conformance",
     "tests/servers/test_errors_change_nothing.py",
-    "tests/properties/test_blocks.py",
+    "tests/properties/test_reference.py",
     "tests/properties/test_large_blocks.py",
 )
 """Tests that detect mutants of blocks; those that fail soonest come first."""

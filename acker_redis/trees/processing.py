@@ -32,10 +32,10 @@ the parent's ack would be false. In the child the message can only be failed.
 from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from functools import reduce
-from operator import xor
+from operator import index, xor
 from os import getpid
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.protocol.id_maker import PLAIN, IdMaker
@@ -70,7 +70,7 @@ class Emitted(NamedTuple):
 
 def emit(
     source_id: str,
-    messages: int | Sized = 1,
+    messages: SupportsIndex | Sized = 1,
     *,
     edge: str = "",
     ids: IdMaker = PLAIN,
@@ -90,7 +90,8 @@ def emit(
         draw: A faster source of random ids, for many trees at once: see :func:`in_bulk`.
 
     Raises:
-        InvalidBatchError: The source id is invalid, or the number of messages is negative.
+        InvalidBatchError: The source id is invalid, the number of messages is negative, or
+            ``messages`` is one message.
 
     Examples:
         >>> tree = emit("order/1", messages=["to the mill", "to the shop"])
@@ -102,7 +103,7 @@ def emit(
 
     """
     check_text("source id", source_id, 1)
-    count = messages if isinstance(messages, int) else len(messages)
+    count = messages if isinstance(messages, int) else _count(messages)
     if count < 0:
         raise InvalidBatchError(f"messages is a number of messages, at least 0, not {count}")
     anchor, drawn, delta = _first_ids(count, draw or draw_ids, ids.low)
@@ -114,6 +115,12 @@ def emit(
         Row(anchor, delta, TRACK, source_id),
         tuple([MessageId.trusted({anchor: tuple_id}) for tuple_id in drawn]),
     )
+
+
+def _count(messages: SupportsIndex | Sized) -> int:
+    if isinstance(messages, str | bytes):
+        raise InvalidBatchError("messages is a list of messages or their number, not one message")
+    return len(messages) if isinstance(messages, Sized) else index(messages)
 
 
 class Processing:

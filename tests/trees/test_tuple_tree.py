@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
@@ -422,9 +423,15 @@ def test_invalid_source_id_is_refused(source_id: Any) -> None:
         OpenTree(source_id)
 
 
-def test_negative_number_of_messages_is_refused() -> None:
+@pytest.mark.parametrize("messages", [-1, "paid", b"paid"])
+def test_negative_number_of_messages_and_a_single_one_are_refused(messages: Any) -> None:
+    """A text has a length, too: four messages, of which one would be sent."""
     with pytest.raises(InvalidBatchError):
-        emit("s", -1)
+        emit("s", messages)
+
+
+def test_number_of_messages_may_be_of_numpy() -> None:
+    assert len(emit("s", np.int64(2)).ids) == 2
 
 
 def _draws(monkeypatch: pytest.MonkeyPatch, *ids: list[int]) -> list[list[int]]:

@@ -39,7 +39,8 @@ The oracle checks these invariants, at every call unless a line says otherwise:
 5. *Fences*: a batch is applied twice only if N ticks came since its lane was last applied, or a
    failover lost its fence. Other content under the same number is refused, and nothing is applied.
 6. *Books*: replies, counters and trees agree; tracked = acked + failed + expired + overflow +
-   conflict + pending trees. Sources take exactly the verdicts that were written for them.
+   conflict + pending trees. Sources take exactly the verdicts that were written for them. On a
+   server, at every tick and drain, only blocks that have not ended have keys.
 7. At the end: N+1 ticks later nothing is pending, and each source has received one verdict for each
    tree that was tracked.
 8. *Diagnosis* of each tree that expires (``diagnosis.py``). The cause is ``deadline`` if a deadline

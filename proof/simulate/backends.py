@@ -207,5 +207,7 @@ class RedisBackend:
         return {field[8:].decode() for field in fields if field.startswith(b"backlog:")}
 
     def tracked_records(self) -> int:
-        """Return the number of trees without a verdict."""
+        """Return the number of trees without a verdict; raise Violation if a call left a key."""
+        if left := self.shard.left_keys:
+            raise Violation("keys", f"{sorted(left)} are of no pending block")
         return self.shard.tracked_records + self.shard.trees_in_blocks

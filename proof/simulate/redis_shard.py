@@ -142,6 +142,19 @@ class RedisShard:
                 trees -= len(unpack_slots(client.get(self.keys.failed(number)) or b""))
         return trees
 
+    @property
+    def left_keys(self) -> set[str]:
+        """Keys of blocks that have ended, and keys that a script uses during a call; never any."""
+        client, keys = self.acker.connection.client, self.keys
+        names = [name for place in self.block_places() for name in client.hkeys(place)]
+        numbers = [int.from_bytes(name, "big") for name in names]
+        kept = {key(n) for n in numbers for key in (keys.block, keys.failed, keys.present)}
+        found = (key.decode() for key in client.scan_iter(glob(keys.prefix) + "*", count=1000))
+        kinds = tuple(
+            f"{keys.prefix}:{kind}" for kind in ("block:", "failed:", "present:", "scratch")
+        )
+        return {key for key in found if key.startswith(kinds)} - kept
+
     def block_places(self) -> list[str]:
         """Return the keys of the buckets of blocks, and of the bucket that expires."""
         return [*map(self.keys.blocks, range(self.config.buckets)), self.keys.blocks_expiring]

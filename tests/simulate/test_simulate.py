@@ -11,12 +11,14 @@ from typer.testing import CliRunner, Result
 from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, FenceFullError
+from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from proof.oracle import FALSE_ACK
-from proof.reference.blocks import BlockReference
+from proof.reference.blocks import BlockReference, BlockRow
 from proof.run import play, smallest, summary
 from proof.simulate import FAULTS, Played, World, parse
 from proof.simulate.backends import ReferenceBackend
+from proof.simulate.redis_shard import RedisShard
 from tests.properties.play import share
 from tests.tiers import budget
 
@@ -158,6 +160,18 @@ def test_real_server_and_reference_agree(server: EmbeddedRedis) -> None:
     )
     for state in ("expired, idle", "expired, deadline", "expired with some edge named"):
         assert table[state] > seeds // 2, state
+
+
+def test_key_that_a_block_leaves_is_detected(
+    any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leaves(shard: RedisShard, rows: list[BlockRow], fence: Fence) -> ShardApplied:
+        shard.acker.connection.client.set(shard.keys.failed(1), "x")
+        return apply_blocks(shard, rows, fence)
+
+    apply_blocks = RedisShard.apply_blocks
+    monkeypatch.setattr(RedisShard, "apply_blocks", leaves)
+    assert play(1, 40, (), url=any_server.url, blocks="only").kind == "keys"
 
 
 def test_history_on_a_real_server_removes_its_keys(any_server: EmbeddedRedis) -> None:

@@ -87,16 +87,24 @@ def test_invalid_number_is_refused(spark: SparkSession, bad: int | None, large: 
         counted(spark, [*records, ("p", bad, 0)], large)
 
 
+ABOVE = 80 * 4095
+"""In a window that is not the first of the array in which windows are looked up."""
+HIGH = 2**62 // (64 * 4095) * (64 * 4095) + ABOVE
+
+
+@pytest.mark.parametrize(
+    ("first", "other"), [(1000, 995), (ABOVE, ABOVE - 60_000), (HIGH, HIGH - 60_000)]
+)
 @pytest.mark.parametrize("mode", ["driver", "executors"])
 def test_number_that_is_lower_in_a_second_evaluation_is_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, mode: str,
+    monkeypatch: pytest.MonkeyPatch, mode: str, first: int, other: int,
 ) -> None:  # fmt: skip
-    """Its anchor would be in another block than those that were read."""
+    """Its anchor would be in another block than those that were read, or that of a loose tree."""
     counted_once = tmp_path / "counted"
 
     def changing(n: int) -> int:
-        return 995 if n == 1200 and counted_once.exists() else n
+        return other if n == first + 200 and counted_once.exists() else n
 
     def noting(*args: Any, **more: Any) -> Numbered:
         found = number(*args, **more)
@@ -106,7 +114,7 @@ def test_number_that_is_lower_in_a_second_evaluation_is_refused(
     monkeypatch.setattr(tracking, "number", noting)
     acker = make_spark_acker(mode=mode)
     row = F.udf(changing, "bigint").asNondeterministic()("id")
-    df = spark.range(1000, 1300).select(row.alias("row"))
+    df = spark.range(first, first + 300).select(row.alias("row"))
     with (
         pytest.raises((InvalidBatchError, PythonException), match="number of a record changed"),
         acker.batch(df, 0) as b,

@@ -28,7 +28,14 @@ from acker_redis.protocol.slots import count_slots
 from acker_redis.protocol.texts import CONTROL, MAX_TEXT, check_text
 from acker_redis.spark.fold.merged import Merged, numbers
 from acker_redis.spark.fold.report import EXAMPLES
-from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind, Packed, unpack_texts
+from acker_redis.spark.fold.terms import (
+    CHANGED_NUMBER,
+    ELSEWHERE,
+    LOOSE,
+    Kind,
+    Packed,
+    unpack_texts,
+)
 from acker_redis.spark.fold.vanished import Pairs, Unmentioned, vanished
 
 _HARMLESS = f"^[^{CONTROL.pattern[1:-1]}]{{1,{MAX_TEXT}}}$"
@@ -230,11 +237,7 @@ class Content:
     def _track_block(self, block: int, row: Ints) -> Iterator[BlockPart]:
         """Yield the parts that track a block; a slot with delta 0 holds no tree."""
         if block not in self._labels:
-            raise InvalidBatchError(
-                "the number of a record changed while its batch ran: the plan gives another one "
-                "each time; number the records by a column that the source holds (offset, row "
-                "number), or pass b.freeze(df)"
-            )
+            raise InvalidBatchError(CHANGED_NUMBER)
         label, column = self._labels[block], row.tobytes()
         held = row != 0
         present = b"" if held.all() else np.packbits(held).tobytes()

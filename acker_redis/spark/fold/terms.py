@@ -95,6 +95,11 @@ class Packed:
 
 
 ELSEWHERE = "bad_rows= of track() names a queue for such rows, and the others go on"
+CHANGED_NUMBER = (
+    "the number of a record changed while its batch ran: the plan gives another one each time; "
+    "number the records by a column that the source holds (offset, row number), or pass "
+    "b.freeze(df)"
+)
 
 
 SPARK_SCHEMA = (
@@ -142,6 +147,8 @@ class Packer:
         """
         if not len(anchors):
             return
+        if kind is Kind.TRACK and texts is None and anchors.min() <= ANCHOR_MAX:
+            raise InvalidBatchError(CHANGED_NUMBER)  # a loose tree has a source id
         _check(kind, anchors, deltas)
         if texts is not None:
             texts = _whys(texts) if kind is Kind.FAIL else _source_ids(texts)

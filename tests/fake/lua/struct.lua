@@ -40,7 +40,11 @@ end
 local function to_number(data, at, size)
   local high, low = 0, 0
   for i = at, at + size - 1 do
-    if i < at + size - 4 then high = high * 256 + byte(data, i) else low = low * 256 + byte(data, i) end
+    if i < at + size - 4 then
+      high = high * 256 + byte(data, i)
+    else
+      low = low * 256 + byte(data, i)
+    end
   end
   -- Only this sum is rounded. In Lua 5.3 and later, floor returns an integer where possible.
   return floor(high * (WORD + 0.0) + low)

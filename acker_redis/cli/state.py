@@ -66,7 +66,7 @@ def status(
         after = acker.status() if sample else before
         server = acker.connection.version()
         growth = Growth.between(before, after)
-        seen = GrowthSeen(growth, growth)
+        seen = Growths(growth, growth)
         if as_json:
             say_json(view.as_json(after, seen, server))
         else:
@@ -83,9 +83,7 @@ class _View:
         self.acker = acker
         self._where, self._edges = where, edges
 
-    def as_json(
-        self, after: Status, seen: GrowthSeen, server: ServerVersion | None
-    ) -> dict[str, Any]:
+    def as_json(self, after: Status, seen: Growths, server: ServerVersion | None) -> dict[str, Any]:
         """Return the state as JSON."""
         from acker_redis.cli import shapes
         from acker_redis.operate.status import NamespaceStatus
@@ -104,9 +102,7 @@ class _View:
             "server": server and {"product": server.product, "version": server.number},
         }
 
-    def drawn(
-        self, after: Status, seen: GrowthSeen, server: ServerVersion | None
-    ) -> RenderableType:
+    def drawn(self, after: Status, seen: Growths, server: ServerVersion | None) -> RenderableType:
         """Return the view for a terminal."""
         from acker_redis.cli.status_view import draw, draw_edges
 
@@ -158,7 +154,7 @@ class _View:
             return None
 
 
-class GrowthSeen(NamedTuple):
+class Growths(NamedTuple):
     """Growth of the counters."""
 
     growth: Growth | None
@@ -190,7 +186,7 @@ def _watch(view: _View, seconds: float, as_json: bool) -> None:
             time.sleep(seconds)
             try:
                 after = acker.status()
-                seen = GrowthSeen(minute.add(after), Growth.between(before, after))
+                seen = Growths(minute.add(after), Growth.between(before, after))
                 if as_json:
                     say_json(view.as_json(after, seen, server), pretty=False)
                 else:

@@ -90,6 +90,13 @@ class Kept:
         with redis.Redis(unix_socket_path=str(self.socket), protocol=2) as client:
             return client.info().get(field)
 
+    def counts_its_replicas(self) -> bool:
+        """Return whether all connected replicas count for ``min-replicas-to-write``, if set."""
+        with redis.Redis(unix_socket_path=str(self.socket), protocol=2) as client:
+            fields = client.info("replication")
+        connected = fields["connected_slaves"]
+        return bool(fields.get("min_slaves_good_slaves", connected) == connected)
+
     def __enter__(self) -> Self:
         return self
 
@@ -129,9 +136,11 @@ class ThreeServers:
         return f"unix://{self._link}"
 
     def follow(self, replica: Kept, master: Kept) -> None:
-        """Make it a replica of ``master``, and wait until it is synchronized."""
+        """Make it a replica of ``master``, and wait until it is synchronized and counts."""
         replica.ask("REPLICAOF", "127.0.0.1", master.port)
         wait_until(lambda: replica.info("master_link_status") == "up", "a replica", pause=0.02)
+        # Redis 6.2 counts a new replica as good only after its first REPLCONF ACK, up to 1 s later.
+        wait_until(master.counts_its_replicas, "a replica that counts", pause=0.02)
 
     def catch_up(self, *replicas: Kept) -> None:
         """Wait until these replicas, or all, have all writes of the master so far."""

@@ -96,7 +96,9 @@ for _, item in ipairs(items) do
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
       or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
-      return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
+      return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content; its '
+        .. 'content differs between runs (rand, uuid, now, an unordered limit?), or the namespace '
+        .. 'was resharded since the first run')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
     item.present, item.trees = present, slots

@@ -48,7 +48,8 @@ local conf = (config == meta and open or closed) == 'hash'
 -- Another version knows its keys. Anything else than a number is damage, as no field is, and so is
 -- another number beside a shard 0 of schema 2, which is closed first.
 if conf[1] ~= '2' and find(conf[1] or '', '^%d+$') and find(shard, ':0}$') then
-  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another; use the '
+    .. 'version of acker-redis that wrote it')
 end
 local shards = find(conf[2] or '', '^[1-9]%d?%d?%d?$') and tonumber(conf[2])
 for number in string.gmatch(shards and conf[4] or '', '%d+') do

@@ -38,7 +38,8 @@ if in_block then
 end
 local _, last = struct.unpack('>I4I4', field)
 if last % conf[3] ~= tonumber(conf[2]) then
-  return refuse('SHARD', 'the anchor does not belong to shard ' .. conf[2] .. ' of ' .. conf[3])
+  return refuse('SHARD', 'the anchor does not belong to shard ' .. conf[2] .. ' of ' .. conf[3]
+    .. '; the namespace was resharded, or dropped and created again: open it again')
 end
 local found, age
 for k = 0, buckets do

@@ -402,30 +402,17 @@ def parse_error(message: str) -> errors.AckerError | None:
     if not match:
         return None
     code, words = match.groups()
-    kind, advice = _KINDS.get(code, (errors.AckerError, ""))
-    if code == "SCHEMA" and "supports schema" in words:
-        advice = "; use the version of acker-redis that wrote it"
-    return kind(f"{words}{advice}")
+    return _KINDS.get(code, errors.AckerError)(words)
 
 
-_KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
-    "ARGS": (errors.InvalidBatchError, ""),
-    "NAMESPACE": (
-        errors.NamespaceNotFoundError,
-        "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
-    ),
-    "SCHEMA": (errors.SchemaError, ""),
-    "SHARD": (
-        errors.WrongShardError,
-        "; the namespace was resharded, or dropped and created again: open it again",
-    ),
-    "CONFLICT": (
-        errors.ChangedBatchError,
-        "; its content differs between runs (rand, uuid, now, an unordered limit?), or the "
-        "namespace was resharded since the first run",
-    ),
-    "FENCE": (errors.FenceFullError, ""),
-    "BACKLOG": (errors.BacklogError, ""),
-    "RESHARD": (errors.ReshardError, ""),
-    "EXISTS": (errors.NamespaceExistsError, ""),
+_KINDS: dict[str, type[errors.AckerError]] = {
+    "ARGS": errors.InvalidBatchError,
+    "NAMESPACE": errors.NamespaceNotFoundError,
+    "SCHEMA": errors.SchemaError,
+    "SHARD": errors.WrongShardError,
+    "CONFLICT": errors.ChangedBatchError,
+    "FENCE": errors.FenceFullError,
+    "BACKLOG": errors.BacklogError,
+    "RESHARD": errors.ReshardError,
+    "EXISTS": errors.NamespaceExistsError,
 }

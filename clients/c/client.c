@@ -391,19 +391,6 @@ void acker_prefix(const acker_client *client, unsigned shard, char *prefix) {
     snprintf(prefix, 112, "acker:{%s:%u}", client->namespace_, shard);
 }
 
-static const char *advice(const char *code) {
-    static const char *known[][2] = {
-        {"NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)"},
-        {"SCHEMA", "; use the version of acker-redis that wrote it"},
-        {"SHARD", "; the namespace was resharded, or dropped and created again"},
-        {"CONFLICT", "; something has used this lane with other content"},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (!strcmp(known[i][0], code)) return known[i][1];
-    }
-    return "";
-}
-
 /* Set the error for an error reply. */
 static int translate(const redisReply *reply, acker_error *error) {
     /* Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
@@ -419,8 +406,7 @@ static int translate(const redisReply *reply, acker_error *error) {
         size_t size = strcspn(words + 6, " ");
         char code[16];
         snprintf(code, sizeof code, "%.*s", (int)(size < 15 ? size : 15), words + 6);
-        return acker_say(error, code, "%s%s", words + 6 + size + (words[6 + size] != 0),
-                         advice(code));
+        return acker_say(error, code, "%s", words + 6 + size + (words[6 + size] != 0));
     }
     if (has_code(words, passing, sizeof passing / sizeof *passing) ||
         !strncmp(words, "ERR max number of clients reached", 33)) {

@@ -68,13 +68,6 @@ func ended(ctx context.Context, what string) error {
 	return &Error{Code: CodeUnavailable, Words: what + ": " + ctx.Err().Error(), Cause: ctx.Err()}
 }
 
-var advice = map[string]string{
-	"NAMESPACE": "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
-	"SCHEMA":    "; use the version of acker-redis that wrote it",
-	"SHARD":     "; the namespace was resharded, or dropped and created again",
-	"CONFLICT":  "; something has used this lane with other content",
-}
-
 // passing matches transient states: start-up, failover, a migrating slot, a long script, a full disk.
 var passing = regexp.MustCompile(`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|` +
 	`UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|ERR max number of clients reached)\b`)
@@ -114,7 +107,7 @@ func translate(err error) error {
 	words := inScript.ReplaceAllString(string(replied), "$1")
 	if rest := strings.TrimPrefix(words, "ACKER "); rest != words {
 		code, said, _ := strings.Cut(rest, " ")
-		return &Error{Code: code, Words: said + advice[code], Cause: err}
+		return &Error{Code: code, Words: said, Cause: err}
 	}
 	if passing.MatchString(words) {
 		return &Error{Code: CodeUnavailable, Words: "Redis cannot run the call now: " + words, Cause: err}

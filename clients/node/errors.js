@@ -16,12 +16,6 @@ export function refuse(words) {
   throw new AckerError('REFUSED', words);
 }
 
-const ADVICE = {
-  NAMESPACE: '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
-  SCHEMA: '; use the version of acker-redis that wrote it',
-  SHARD: '; the namespace was resharded, or dropped and created again: open it again',
-  CONFLICT: '; its content differs between runs, or the namespace was resharded since the first run',
-};
 // Transient states: start-up, failover, a migrating slot, a long script, a full disk.
 const PASSING = new RegExp('^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|' +
   'REDIRECT|MISCONF|MOVED|ASK|ClusterAllFailed|ERR max number of clients reached)\\b');
@@ -44,7 +38,7 @@ export function translate(error) {
   if (error instanceof AckerError) return error;
   const words = wordsOf(error);
   const ours = /^ACKER ([A-Z]+) ([\s\S]*)/.exec(words);
-  if (ours) return new AckerError(ours[1], ours[2] + (ADVICE[ours[1]] ?? ''));
+  if (ours) return new AckerError(ours[1], ours[2]);
   const replied =
     error?.name === 'ReplyError' || /^(SimpleError|BlobError|ErrorReply)$/.test(error?.constructor?.name);
   if (replied && PATIENT.test(words)) {

@@ -97,7 +97,8 @@ for k = 1, count do
     return bad(k, 'is given twice; fold the deltas of a block')
   elseif low % shards ~= shard_number then
     return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
-      .. ' of ' .. shards)
+      .. ' of ' .. shards .. '; the namespace was resharded, or dropped and created again: open it '
+      .. 'again')
   end
   local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
     name = format('%05x%08x', high, low) }

@@ -36,7 +36,9 @@ else
     local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
     local order = tonumber(seq) - tonumber(last_seq)
     if order == 0 and digest ~= last_digest then
-      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content; its content '
+        .. 'differs between runs (rand, uuid, now, an unordered limit?), or the namespace was '
+        .. 'resharded since the first run')
     elseif order <= 0 then
       call('UNLINK', shard) -- a first write that maxmemory does not refuse
       call('HINCRBY', meta, 'repeated', 1)

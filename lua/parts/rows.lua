@@ -71,7 +71,8 @@ for r = 1, n do
     return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
   elseif low % shards ~= shard_number then
     return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
-      .. shard_number .. ' of ' .. shards)
+      .. shard_number .. ' of ' .. shards .. '; the namespace was resharded, or dropped and '
+      .. 'created again: open it again')
   end
   row_of[id] = r
 end

@@ -78,7 +78,7 @@ def test_every_exception_is_listed() -> None:
 def test_every_code_of_the_scripts_is_listed_with_its_exception() -> None:
     section = _section(_page("errors.md"), "Error codes of the scripts")
     listed = dict(re.findall(r"^\| `([A-Z]+)` \|.*\| `(\w+)` \|$", section, re.MULTILINE))
-    assert listed == {code: kind.__name__ for code, (kind, _) in commands._KINDS.items()}
+    assert listed == {code: kind.__name__ for code, kind in commands._KINDS.items()}
 
 
 def test_every_problem_type_is_listed_with_its_status() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import BacklogError
 from acker_redis.sync.client import Acker
 from acker_redis.trees.message_id import MessageId
 from tests.conftest import MakeAcker
 from tests.languages.driver import Driver, DriverError
-from tests.support import verdicts
+from tests.support import track, verdicts
 
 
 @pytest.fixture
@@ -81,3 +82,19 @@ def test_error_of_a_malformed_message_shows_no_id(begun: Driver, inputs: list[st
     with pytest.raises(DriverError) as refused:
         begun.ask("work", inputs=texts, emit=[], end="ack", why="", flush=True)
     assert id_[:9] not in str(refused.value)
+
+
+def test_refusal_of_a_script_is_reported_in_its_words(
+    driver: Driver, any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """The script says what to do. Only it knows which of several causes a code has here."""
+    acker = make_any_acker(outcomes_limit=1)
+    driver.connect(any_server.port)
+    driver.begin(acker.namespace)
+    driver.ask("track", task="t", source_id="s", emit=0)
+    with pytest.raises(DriverError) as refused:
+        driver.ask("track", task="t", source_id="s", emit=1)
+    with pytest.raises(BacklogError) as wanted:
+        track(acker, 7, 0)
+    assert refused.value.code == "BACKLOG"
+    assert str(refused.value).splitlines()[0].endswith(f" {wanted.value}")

@@ -96,7 +96,7 @@ def test_reasons_and_errors_are_those_of_the_code() -> None:
     words = [*given["verdicts"], *given["reasons"], *given["causes"]]
     assert [word for word in words if f"'{word}'" not in code] == []
     assert {code: kind for code, (kind, _) in given["errors"].items()} == {
-        code: kind.__name__ for code, (kind, _) in commands._KINDS.items()
+        code: kind.__name__ for code, kind in commands._KINDS.items()
     }
 
 

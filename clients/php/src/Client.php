@@ -97,13 +97,6 @@ final class Client
     private const NO_RIGHT_IN_SCRIPT = "/The user executing the script can't |ACL failure in script: /";
     /** Prefix of Redis 6.2 before the error of a command inside a script. */
     private const IN_SCRIPT = '/^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s';
-    private const ADVICE = [
-        'NAMESPACE' => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
-        'SCHEMA' => '; use the version of acker-redis that wrote it',
-        'SHARD' => '; the namespace was resharded, or dropped and created again',
-        'CONFLICT' => '; its content differs between runs, or the namespace was resharded since the first run',
-        'BACKLOG' => '; its source must read and take its outcomes',
-    ];
 
     /** @var array<string, array{string, string}> source and SHA1 */
     private static array $scripts = [];
@@ -672,7 +665,7 @@ final class Client
     {
         $words = preg_replace(self::IN_SCRIPT, '', $words);
         if (preg_match('/^ACKER ([A-Z]+) (.*)/s', $words, $match)) {
-            return new AckerException($match[1], $match[2] . (self::ADVICE[$match[1]] ?? ''));
+            return new AckerException($match[1], $match[2]);
         }
         if (preg_match(self::PASSING, $words)) {
             if (preg_match('/^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCKED|REDIRECT)\b/', $words)) {

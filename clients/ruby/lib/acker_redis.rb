@@ -43,20 +43,13 @@ module AckerRedis
     DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)\b/.freeze
     # Prefix of Redis 6.2 before the error of a command inside a script.
     IN_SCRIPT = /\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/m.freeze
-    ADVICE = {
-      "NAMESPACE" => "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
-      "SCHEMA" => "; use the version of acker-redis that wrote it",
-      "SHARD" => "; the namespace was resharded, or dropped and created again",
-      "CONFLICT" => "; its content differs between runs, or the namespace was resharded since the first run",
-      "BACKLOG" => "; its source must read and take its outcomes",
-    }.freeze
     SCRIPTS = %w[apply apply_blocks status take].to_h do |name|
       source = File.binread(File.expand_path("../lua/#{name}.lua", __dir__)).freeze
       [name, [source, Digest::SHA1.hexdigest(source).freeze].freeze]
     end.freeze
     TLS_ERRORS = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError].freeze : [].freeze
     private_constant :FIRST_PAUSE, :LONGEST_PAUSE, :IDS_RETRY, :PASSING, :PATIENT, :NO_RIGHT_IN_SCRIPT, :IN_SCRIPT,
-                     :ADVICE, :SCRIPTS, :TLS_ERRORS
+                     :SCRIPTS, :TLS_ERRORS
 
     # +retry_for+ is for how many seconds a batch is retried that got no reply, or that was refused
     # because too many verdicts wait. +linger+ is for how many seconds rows wait for others; there is no
@@ -465,7 +458,7 @@ module AckerRedis
     def refused(message)
       words = message.sub(IN_SCRIPT, "")
       if (ours = /\AACKER ([A-Z]+) (.*)/m.match(words))
-        return Error.new(ours[1], "#{ours[2]}#{ADVICE[ours[1]]}")
+        return Error.new(ours[1], ours[2])
       end
       if words.match?(PASSING)
         # The address may lead to another master now; only a new connection reaches it.

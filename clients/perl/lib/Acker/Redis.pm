@@ -33,13 +33,6 @@ my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCK
 my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
 # Error texts of Redis.pm when no reply came.
 my $UNANSWERED = qr/Redis server|any server|sentinel|answer type|error condition/i;
-my %ADVICE = (
-    NAMESPACE => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
-    SCHEMA    => '; use the version of acker-redis that wrote it',
-    SHARD     => '; the namespace was resharded, or dropped and created again',
-    CONFLICT  => '; its content differs between runs, or the namespace was resharded since the first run',
-    BACKLOG   => '; its source must read and take its outcomes',
-);
 my %SCRIPTS = map { $_ => _script($_) } qw(apply apply_blocks status take);
 my $JSON = JSON::PP->new->utf8;
 
@@ -606,7 +599,7 @@ sub _refused {
     my $words = $reply =~ s/$IN_SCRIPT//r;
     my ($code, $message) = ('REDIS', "Redis refused the call: $words");
     if ($words =~ /\AACKER ([A-Z]+) (.*)/s) {
-        ($code, $message) = ($1, $2 . ($ADVICE{$1} // ''));
+        ($code, $message) = ($1, $2);
     }
     elsif ($words =~ $PASSING) {
         ($code, $message) = (UNAVAILABLE => "Redis did not answer: $words; is it running and reachable?");

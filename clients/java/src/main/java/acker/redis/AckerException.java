@@ -1,6 +1,5 @@
 package acker.redis;
 
-import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -44,12 +43,6 @@ public final class AckerException extends RuntimeException {
     /** Replies of a master that was replaced, or may be soon, and to a connection that could not authenticate. */
     private static final Pattern DEMOTED =
             Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\\b.*", Pattern.DOTALL);
-
-    private static final Map<String, String> ADVICE = Map.of(
-            "NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
-            "SCHEMA", "; use the version of acker-redis that wrote it",
-            "SHARD", "; the namespace was resharded, or dropped and created again: open it again",
-            "CONFLICT", "; its content differs between runs, or the namespace was resharded since the first run");
 
     private final String code;
     private boolean mayPass;
@@ -103,7 +96,7 @@ public final class AckerException extends RuntimeException {
         String words = IN_SCRIPT.matcher(reply).replaceFirst("");
         Matcher ours = OURS.matcher(words);
         if (ours.matches()) {
-            return new AckerException(ours.group(1), ours.group(2) + ADVICE.getOrDefault(ours.group(1), ""));
+            return new AckerException(ours.group(1), ours.group(2));
         }
         if (PASSING.matcher(words).matches()) return unavailable(words, null);
         boolean full = words.startsWith("OOM ");

@@ -56,7 +56,7 @@ class Accumulator:
         """Add validated rows; return whether a sleeping sender must wake up."""
         wake = False
         for row in rows:
-            anchor, _, flags, said = row
+            anchor, delta, flags, said = row
             text = said.encode() if flags & (TRACK | FAIL) else b""
             number = shard_of(anchor, self.shards) if self.shards > 1 else 0
             shard = self._waiting.get(number)
@@ -68,12 +68,12 @@ class Accumulator:
                 queue.append(Batch(self._source))
                 wake = True
             batch = queue[-1]
-            before = len(batch)
-            if not batch.fold(row, text):
-                batch, before, wake = Batch(self._source), 0, True
+            added = batch.fold(anchor, delta, flags, text)
+            if added is None:
+                batch, wake = Batch(self._source), True
                 queue.append(batch)
-                batch.fold(row, text)
-            if len(batch) > before:
+                added = batch.fold(anchor, delta, flags, text)
+            if added:
                 self.size += 1
                 wake = wake or batch.full
         return wake

@@ -74,20 +74,25 @@ class Batch:
         self.source = check_name("source", source) if source else ""
         self.sent: Sent | None = None
         """State of the sent batch. The client sets it; after that no row can be added."""
-        self._rows: dict[int, _Row] = {}
+        self._deltas: dict[int, int] = {}
+        """The rows: an anchor and its delta."""
+        self._flags: dict[int, int] = {}
+        """Of the rows that have flags."""
+        self._source_ids: dict[int, bytes] = {}
+        self._whys: dict[int, bytes] = {}
         self._blocks: dict[int, BlockPart] = {}
         self._texts = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._deltas)
 
     def __bool__(self) -> bool:
-        return bool(self._rows or self._blocks)
+        return bool(self._deltas or self._blocks)
 
     @property
     def full(self) -> bool:
         """Whether the batch may have no room for one more row or block with the longest text."""
-        rows, blocks = len(self._rows) >= MAX_ROWS, len(self._blocks) >= MAX_BLOCKS
+        rows, blocks = len(self._deltas) >= MAX_ROWS, len(self._blocks) >= MAX_BLOCKS
         return rows or blocks or self._texts > MAX_TEXTS - MAX_TEXT
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
@@ -102,12 +107,11 @@ class Batch:
         """
         self._needs_source()
         text = check_text("source id", source_id, 1)
-        row = self._rows.get(check_loose(anchor))
-        if row and row.flags & TRACK:
+        if self._flags.get(check_loose(anchor), 0) & TRACK:
             raise InvalidBatchError(
                 f"anchor {anchor} is tracked twice; draw a new anchor for each attempt"
             )
-        self._fold(anchor, xor_ids(emitted), TRACK, text).source_id = text
+        self._fold(anchor, xor_ids(emitted), TRACK, text)
 
     def track_block(
         self,
@@ -148,7 +152,7 @@ class Batch:
             raise InvalidBatchError(
                 f"block {label!r} is tracked twice; use another label for each attempt"
             )
-        for anchor in self._rows:
+        for anchor in self._deltas:
             place = split_anchor(anchor)
             if place and place[0] == number and not part.has_tree(place[1]):
                 raise InvalidBatchError(
@@ -190,11 +194,9 @@ class Batch:
         """
         text = check_text("why", why, 0)
         delta = xor_ids(emitted) if tuple_id is None else whole(tuple_id, emitted)
-        said = self._rows.get(check_anchor(anchor))
-        if said and said.why:
-            text = b""  # the first why that is not empty wins
-        row = self._fold(anchor, delta, FAIL, text)
-        row.why = row.why or text
+        if check_anchor(anchor) in self._whys:
+            text = b""  # the first why wins
+        self._fold(anchor, delta, FAIL, text)
 
     def touch(self, anchor: int) -> None:
         """Reset the timeout of the tree (Storm's resetTimeout); in a block, that of the block."""
@@ -209,54 +211,52 @@ class Batch:
         if row.flags & TRACK:
             self._needs_source()
         self._check_slot(row.anchor)
-        return self.fold(row, text)
+        return self.fold(row.anchor, row.delta, row.flags, text) is not None
 
-    def fold(self, row: Row, text: bytes) -> bool:
-        """As :meth:`add`, for a validated row, with its text as UTF-8."""
+    def fold(self, anchor: int, delta: int, flags: int = 0, text: bytes = b"") -> int | None:
+        """As :meth:`add`, for a validated row, with its text as UTF-8.
+
+        Return the number of new rows, 1 for the first of an anchor, else 0; None for no room.
+        """
         if self.sent:
             self._check_room()
-        anchor, delta, flags, _ = row
-        its = self._rows.get(anchor)
-        if its is None:
-            if len(self._rows) >= MAX_ROWS or self._texts + len(text) > MAX_TEXTS:
-                return False
-            its = self._rows[anchor] = _Row(anchor)
-        elif flags & its.flags & TRACK or self._texts + len(text) > MAX_TEXTS:
-            return False
-        its.delta ^= delta
+        known = anchor in self._deltas
         if flags:
-            its.flags |= flags
-            if flags & TRACK:
-                its.source_id = text
-            elif its.why:
-                return True  # the first why that is not empty wins
-            elif flags & FAIL:
-                its.why = text
-            self._texts += len(text)
-        return True
+            if self._texts + len(text) > MAX_TEXTS or flags & TRACK & self._flags.get(anchor, 0):
+                return None
+            if not known and len(self._deltas) >= MAX_ROWS:
+                return None
+            self._mark(anchor, flags, text)
+        if known:
+            self._deltas[anchor] ^= delta
+            return 0
+        if len(self._deltas) >= MAX_ROWS:
+            return None
+        self._deltas[anchor] = delta
+        return 1
 
     def rows(self) -> list[Row]:
         """Return the folded rows, one per anchor; two if a tree is both tracked and failed."""
         found = []
-        for row in self._rows.values():
-            if row.flags & TRACK:
-                found.append(Row(row.anchor, row.delta, TRACK, row.source_id.decode()))
-                if row.flags & FAIL:
-                    found.append(Row(row.anchor, 0, FAIL, row.why.decode()))
+        for anchor, delta in self._deltas.items():
+            flags, why = self._flags.get(anchor, 0), self._whys.get(anchor, b"").decode()
+            if flags & TRACK:
+                found.append(Row(anchor, delta, TRACK, self._source_ids[anchor].decode()))
+                if flags & FAIL:
+                    found.append(Row(anchor, 0, FAIL, why))
             else:
-                flags = FAIL if row.flags & FAIL else row.flags
-                found.append(Row(row.anchor, row.delta, flags, row.why.decode()))
+                found.append(Row(anchor, delta, FAIL if flags & FAIL else flags, why))
         return found
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:
         """Return the wire columns of the loose rows per shard, in order of first appearance."""
-        loose = [row for row in self._rows.values() if row.anchor <= ANCHOR_MAX]
+        loose = [anchor for anchor in self._deltas if anchor <= ANCHOR_MAX]
         if shards == 1 or not loose:
-            return {0: _pack(loose, self.source)} if loose else {}
-        by_shard: dict[int, list[_Row]] = {}
-        for row in loose:
-            by_shard.setdefault(shard_of(row.anchor, shards), []).append(row)
-        return {shard: _pack(rows, self.source) for shard, rows in by_shard.items()}
+            return {0: self._pack(loose)} if loose else {}
+        by_shard: dict[int, list[int]] = {}
+        for anchor in loose:
+            by_shard.setdefault(shard_of(anchor, shards), []).append(anchor)
+        return {shard: self._pack(anchors) for shard, anchors in by_shard.items()}
 
     def parts(self, shards: int = 1) -> list[Part]:
         """Return the parts to send: the loose rows of each shard, then the blocks."""
@@ -270,9 +270,10 @@ class Batch:
 
     def _block_parts(self) -> Iterator[BlockPart]:
         rows: dict[int, _BlockRows] = {block: _BlockRows() for block in self._blocks}
-        for row in [row for row in self._rows.values() if row.anchor > ANCHOR_MAX]:
-            block, slot = split_anchor(row.anchor) or (0, 0)
-            rows.setdefault(block, _BlockRows()).add(slot, row)
+        for anchor, delta in self._deltas.items():
+            if place := split_anchor(anchor):
+                its = rows.setdefault(place[0], _BlockRows())
+                its.add(place[1], delta, self._flags.get(anchor, 0), self._whys.get(anchor, b""))
         for block, its in rows.items():
             tracked = self._blocks.get(block)
             if tracked is None:
@@ -285,16 +286,36 @@ class Batch:
             else:
                 yield tracked
 
-    def _fold(self, anchor: int, delta: int, flags: int, text: bytes = b"") -> "_Row":
-        row = self._rows.get(check_anchor(anchor))
-        self._check_slot(anchor)
-        self._check_room(rows=row is None, texts=len(text))
-        if row is None:
-            row = self._rows[anchor] = _Row(anchor)
+    def _fold(self, anchor: int, delta: int, flags: int, text: bytes = b"") -> None:
+        self._check_slot(check_anchor(anchor))
+        self._check_room(rows=anchor not in self._deltas, texts=len(text))
+        self._deltas[anchor] = self._deltas.get(anchor, 0) ^ delta
+        if flags:
+            self._mark(anchor, flags, text)
+
+    def _mark(self, anchor: int, flags: int, text: bytes) -> None:
+        """Add the flags and the text of a row; the first why of an anchor wins."""
+        self._flags[anchor] = self._flags.get(anchor, 0) | flags
+        if flags & TRACK:
+            self._source_ids[anchor] = text
+        elif not text or anchor in self._whys:
+            return
+        else:
+            self._whys[anchor] = text
         self._texts += len(text)
-        row.delta ^= delta
-        row.flags |= flags
-        return row
+
+    def _pack(self, anchors: list[int]) -> Columns:
+        """Return the wire columns of the rows of these anchors."""
+        form = struct.Struct(f">{len(anchors)}Q")
+        flags, texts, task = bytes(len(anchors)), list[bytes](), ""
+        if self._flags:
+            flags = bytes([self._flags.get(anchor, 0) for anchor in anchors])
+            tracked = [anchor for anchor in anchors if anchor in self._source_ids]
+            texts = [self._source_ids[anchor] for anchor in tracked]
+            texts += [self._whys.get(a, b"") for a in anchors if self._flags.get(a, 0) & FAIL]
+            task = self.source if tracked else ""
+        deltas = form.pack(*[self._deltas[anchor] for anchor in anchors])
+        return Columns(flags, form.pack(*anchors), deltas, task, tuple(texts))
 
     def _needs_source(self) -> None:
         if not self.source:
@@ -310,7 +331,7 @@ class Batch:
     def _check_room(self, rows: int = 0, texts: int = 0, blocks: int = 0) -> None:
         if self.sent:
             raise InvalidBatchError("this batch was already sent; add new rows to a new batch")
-        if self._texts + texts > MAX_TEXTS or len(self._rows) + rows > MAX_ROWS:
+        if self._texts + texts > MAX_TEXTS or len(self._deltas) + rows > MAX_ROWS:
             raise InvalidBatchError(
                 f"a batch has at most {MAX_ROWS} rows and {MAX_TEXTS} bytes of source ids and "
                 "whys; apply this one and begin another"
@@ -322,15 +343,6 @@ class Batch:
 
 
 @dataclass(slots=True)
-class _Row:
-    anchor: int
-    delta: int = 0
-    flags: int = 0
-    source_id: bytes = b""
-    why: bytes = b""
-
-
-@dataclass(slots=True)
 class _BlockRows:
     """Rows of the trees of one block."""
 
@@ -338,12 +350,12 @@ class _BlockRows:
     failed: dict[int, str] = field(default_factory=dict)
     touch: bool = False
 
-    def add(self, slot: int, row: _Row) -> None:
-        if row.delta:
-            self.deltas[slot] = row.delta
-        if row.flags & FAIL:
-            self.failed[slot] = row.why.decode()
-        self.touch |= bool(row.flags & TOUCH)
+    def add(self, slot: int, delta: int, flags: int, why: bytes) -> None:
+        if delta:
+            self.deltas[slot] = delta
+        if flags & FAIL:
+            self.failed[slot] = why.decode()
+        self.touch |= bool(flags & TOUCH)
 
     def folded_into(self, column: bytes) -> bytes:
         """Return the column of a TRACK with these deltas folded in."""
@@ -358,20 +370,3 @@ def _without(part: BlockPart, slot: int) -> str:
     if slot in range(len(part.anchors)):
         return f"was tracked without a tree in slot {slot}"
     return f"has only {len(part.anchors)} slots, so no slot {slot}"
-
-
-def _pack(rows: list[_Row], source: str) -> Columns:
-    form = struct.Struct(f">{len(rows)}Q")
-    flags = bytes([row.flags for row in rows])
-    texts: list[bytes] = []
-    if any(flags):
-        sources = [row.source_id for row in rows if row.flags & TRACK]
-        texts = sources + [row.why for row in rows if row.flags & FAIL]
-        source = source if sources else ""
-    return Columns(
-        flags=flags,
-        anchors=form.pack(*[row.anchor for row in rows]),
-        deltas=form.pack(*[row.delta for row in rows]),
-        task=source if texts else "",
-        texts=tuple(texts),
-    )

@@ -25,11 +25,11 @@ from acker_redis.flows.pace import Paces
 from acker_redis.flows.source_state import SHARD_ERRORS
 from acker_redis.flows.steps import Flow, Send, each_of, may_retry
 from acker_redis.protocol.ids import shard_of
-from acker_redis.protocol.rows import FAIL, MAX_ROWS, Row
+from acker_redis.protocol.rows import FAIL, MAX_ROWS, TRACK, Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.pending import Record
-from acker_redis.trees.processing import Emitted, OpenTree, emit, in_bulk
+from acker_redis.trees.processing import OpenTree, first_messages, in_bulk
 from acker_redis.trees.source_settings import SourceSettings, check_ran
 
 log = logging.getLogger(__name__)
@@ -40,19 +40,11 @@ class Attempt:
     """One attempt at a record: its tree is being tracked."""
 
     record: Record
-    tree: Emitted | OpenTree
-
-    @property
-    def row(self) -> Row:
-        """The row that tracks the tree."""
-        return self.tree.opening if isinstance(self.tree, OpenTree) else self.tree.row
-
-    @property
-    def sent(self) -> "tuple[MessageId, ...] | OpenTree":
-        """What ``send`` gets."""
-        if isinstance(self.tree, OpenTree):
-            return self.tree if self.record.messages is None else ()
-        return self.tree.ids
+    anchor: int
+    sent: "tuple[MessageId, ...] | OpenTree"
+    """What ``send`` gets."""
+    tree: OpenTree | None = None
+    """The tree, if it is closed after ``send``."""
 
 
 @dataclass(slots=True)
@@ -155,7 +147,7 @@ class Emits(Paces):
             shard: [
                 attempt
                 for attempt in self._doubts[shard].attempts
-                if self.pending.tracked(attempt.record, attempt.row.anchor)
+                if self.pending.tracked(attempt.record, attempt.anchor)
             ]
             for shard in applied
         }
@@ -202,23 +194,23 @@ class Emits(Paces):
     def _draw(self, usable: list[int]) -> None:
         """Draw attempts for due records, with anchors on these shards."""
         now, record, ids = time.monotonic(), None, self._flows.ids
-        attempts, draw = list[Attempt](), in_bulk(lambda a, more: self._placed(a, usable, more))
+        place = (lambda a, more: self._placed(a, usable, more)) if self._shards > 1 else None
+        attempts, draw = list[Attempt](), in_bulk(place)
         doubts: dict[int, Doubt] = {}
         try:
             while usable and len(attempts) < MAX_ROWS and (record := self.pending.next(now)):
-                # A record without messages stays open, too, until send() has returned.
-                tree = (
-                    emit(record.source_id, record.messages, edge=record.edge, ids=ids, draw=draw)
-                    if record.messages
-                    else OpenTree(record.source_id, ids=ids, anchor=draw(1)[0] >> 1)
-                )
-                attempt = Attempt(record, tree)
-                anchor = attempt.row.anchor
+                if record.messages:
+                    anchor, delta, sent = first_messages(record.messages, record.edge, ids, draw)
+                    attempt = Attempt(record, anchor, sent)
+                else:  # a record without messages stays open, too, until send() has returned
+                    tree = OpenTree(record.source_id, ids=ids, anchor=draw(1)[0] >> 1)
+                    anchor, delta = tree.anchor, tree.opening.delta
+                    attempt = Attempt(record, anchor, () if record.messages == 0 else tree, tree)
                 shard = shard_of(anchor, self._shards)
                 doubt = doubts.get(shard)
                 if doubt is None:
                     doubt = doubts[shard] = Doubt(Batch(self.name), [])
-                doubt.batch.fold(attempt.row, record.source_id.encode())
+                doubt.batch.fold(anchor, delta, TRACK, record.source_id.encode())
                 self.pending.tracking(record, anchor)
                 doubt.attempts.append(attempt)
                 attempts.append(attempt)
@@ -241,18 +233,20 @@ class Emits(Paces):
         at_once = isinstance(error, LaneError | BacklogError)
         after = 0.0 if at_once else self.settings.backoff.draw(1)
         for attempt in attempts:
-            self.pending.untracked(attempt.record, attempt.row.anchor, now, after)
+            self.pending.untracked(attempt.record, attempt.anchor, now, after)
 
     def _accepted(self, attempts: list[Attempt], applied: Applied) -> Flow[list[Attempt]]:
         """Return the attempts whose messages may be sent."""
+        if not applied.rejected and not applied.repeated:
+            return attempts
         rejected = set(applied.rejected)
         if applied.repeated:
             # The first reply, which names the rejected trees, was lost: look each tree up.
             for attempt in attempts:
-                anchor = attempt.row.anchor
+                anchor = attempt.anchor
                 if anchor not in rejected and not (yield from self._flows.show(anchor)):
                     rejected.add(anchor)
-        return [each for each in attempts if each.row.anchor not in rejected]
+        return [each for each in attempts if each.anchor not in rejected]
 
     def _send(self, attempts: list[Attempt]) -> Flow[None]:
         if not attempts or self.settings.send is None:
@@ -275,7 +269,7 @@ class Emits(Paces):
             # A user with on_fail gets the verdict as well.
             level = logging.WARNING if self.settings.on_fail is None else logging.DEBUG
             log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
-        if isinstance(tree, OpenTree):
+        if tree is not None:
             try:
                 return tree.fail(result) if failed else tree.close()
             except ClosedError:
@@ -283,7 +277,7 @@ class Emits(Paces):
         elif not failed:
             return []
         why = words(result) if isinstance(result, BaseException) else result
-        return [Row(attempt.row.anchor, 0, FAIL, why)]
+        return [Row(attempt.anchor, 0, FAIL, why)]
 
     def _later(self, rows: list[Row]) -> None:
         for row in rows:
@@ -295,7 +289,9 @@ class Emits(Paces):
     def _say(self) -> Flow[None]:
         """Close or fail the trees whose messages were sent."""
         while self._sent:
-            self._later(self._rows(*self._sent[0]))
+            attempt, result = self._sent[0]
+            if result is not None or attempt.tree:
+                self._later(self._rows(attempt, result))
             self._sent.popleft()
         while work := {s: its for s, its in self._work.items() if self._may_call(s)}:
             replies = yield from each_of(

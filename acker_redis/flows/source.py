@@ -309,7 +309,8 @@ class SourceFlows(Emits):
             if verdict.verdict == "nack" and not verdict.final and not verdict.record.attempt:
                 verdict.final = not (yield from self._reloaded(verdict.record))
             yield Hand(verdict)
-            self.groups.heard(verdict, self.pending.live(verdict.record.source_id))
+            if self.groups.active:
+                self.groups.heard(verdict, self.pending.live(verdict.record.source_id))
 
     def _reloaded(self, record: Record) -> Flow[bool]:
         """Load a record that an earlier program tracked; return whether it can be replayed."""

@@ -45,12 +45,12 @@ class IdMaker:
     with edges, and have no code: such ids are right in any namespace."""
     read: "Callable[[], IdMaker] | None" = field(default=None, repr=False, compare=False)
     """What :meth:`known` calls while the configuration is not known: it waits for it, or raises."""
+    low: int = field(init=False, repr=False, compare=False)
+    """Mask of the bits of an id that are random or derived."""
     _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    @property
-    def low(self) -> int:
-        """Mask of the bits of an id that are random or derived."""
-        return _LOW if self.edges or not self.was_read else TUPLE_MAX
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", _LOW if self.edges or not self.was_read else TUPLE_MAX)
 
     def code(self, edge: str) -> int:
         """Return the bit of an edge in the ids of its messages.
@@ -80,11 +80,7 @@ class IdMaker:
 
         Each is 1 .. 2^63-1, or 1 .. 2^55-1 in a namespace with edges.
         """
-        low = self.low
-        while True:
-            ids = [id_ & low for id_ in draw(count)]
-            if all(ids):
-                return ids
+        return draw(count, self.low)
 
     def known(self) -> "IdMaker":
         """Return the maker whose edges and salt are known: this one, or that which Redis names now.
@@ -137,11 +133,11 @@ UNKNOWN = IdMaker(was_read=False)
 """For a namespace whose configuration is not known yet."""
 
 
-def draw(count: int) -> list[int]:
-    """Return random numbers, 1 .. 2^63-1, from the system's random source (fork-safe)."""
+def draw(count: int, mask: int = TUPLE_MAX) -> list[int]:
+    """Return random numbers, 1 .. ``mask``, from the system's random source (fork-safe)."""
     while True:
-        numbers = [raw >> 1 for raw in struct.unpack(f"{count}Q", os.urandom(8 * count))]
-        if all(numbers):
+        numbers = [raw & mask for raw in struct.unpack(f"{count}Q", os.urandom(8 * count))]
+        if 0 not in numbers:
             return numbers
 
 

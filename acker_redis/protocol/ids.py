@@ -18,7 +18,7 @@ TUPLE_MAX = 2**63 - 1
 BLOCK_MAX = 2**50 - 1
 _BLOCK_BIT = 1 << 62
 _SLOT = 0xFFF
-_TEXT = re.compile(r"[0-9]{1,19}:[0-9]{1,19}")
+PAIR = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
 
 # From lua/spec.json, by python -m proof.spec
 SLOTS = 4095
@@ -165,9 +165,10 @@ def parse_tuple(text: str | bytes) -> tuple[int, int]:
     """
     if isinstance(text, bytes):
         text = text.decode("latin-1")
-    if not _TEXT.fullmatch(text):
+    found = PAIR.fullmatch(text)
+    if found is None:
         raise InvalidBatchError(f"an anchored tuple is <anchor>:<tuple>, not {hidden(text)!r}")
-    anchor, _, tuple_id = text.partition(":")
+    anchor, tuple_id = found.groups()
     return check_anchor(int(anchor)), check_tuple_id(int(tuple_id))
 
 

@@ -208,12 +208,15 @@ def _entry(shard: int, name: str, fields: Any, edges: tuple[str, ...]) -> Entry:
     if b"block" in flat:
         block = _block(verdict, reason, flat, edges)
         return Entry(shard, name, int(name.partition("-")[0]), (), block)
-    rows = json.loads(flat[b"rows"])
+    written = flat[b"rows"]
+    rows = json.loads(written)
+    # JSON has a control character, but for DEL, as an escape only.
+    clean = b"\\" not in written and b"\x7f" not in written
     return Entry(
         shard=shard,
         id=name,
         at_ms=int(name.partition("-")[0]),
-        outcomes=tuple(_outcome(verdict, reason, edges, *row) for row in rows),
+        outcomes=tuple([_outcome(verdict, reason, edges, clean, *row) for row in rows]),
     )
 
 
@@ -221,6 +224,7 @@ def _outcome(
     verdict: Any,
     reason: str,
     edges: tuple[str, ...],
+    clean: bool,
     anchor: str,
     source_id: str,
     age_ms: int,
@@ -231,7 +235,8 @@ def _outcome(
     number = int(anchor, 16)
     if not 0 < number < 1 << 63 or type(age_ms) is not int or type(idle_ms) is not int:
         raise ValueError("no script writes this anchor or time")
-    source_id, text = _text(source_id), _text(text)
+    if not clean or type(source_id) is not str or type(text) is not str:
+        source_id, text = _text(source_id), _text(text)
     if not residual:
         return Outcome(verdict, reason, number, source_id, age_ms, text)
     odd = int(residual, 16)

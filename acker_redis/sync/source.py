@@ -541,13 +541,13 @@ class Source:
         No record could be closed while a callback waits.
         """
         with self._admission:
-            called_back = self._called_back()
-            if self._stopped and not called_back:
-                raise was_stopped(self.name)
-            if called_back or self._flows.live() < self._settings.max_pending:
-                self._flows.inbox.append((record, anchor))
-                return True
-            return False
+            has_room = self._flows.live() < self._settings.max_pending
+            if (self._stopped or not has_room) and not self._called_back():
+                if self._stopped:
+                    raise was_stopped(self.name)
+                return False
+            self._flows.inbox.append((record, anchor))
+            return True
 
     def _wait_until(
         self, happens: Callable[[], bool], timeout: float | None, steps: bool = True

@@ -8,7 +8,14 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.protocol.ids import check_anchor, check_tuple_id, parse_tuple
+from acker_redis.protocol.ids import (
+    ANCHOR_MAX,
+    PAIR,
+    TUPLE_MAX,
+    check_anchor,
+    check_tuple_id,
+    parse_tuple,
+)
 
 HEADER = "acker-tuple"
 """Name of the header; upper and lower case are equal when it is read."""
@@ -95,15 +102,7 @@ class MessageId(Mapping[int, int]):
             ({7: 40}, {7: 40})
 
         """
-        text = _text(text, "a message id is")
-        _check_length(len(text))
-        text = text.strip(_BLANK)
-        if not text:
-            return cls.trusted({})
-        if "," not in text:
-            anchor, tuple_id = parse_tuple(text)
-            return cls.trusted({anchor: tuple_id})
-        return cls.trusted(_distinct(parse_tuple(p.strip(_BLANK)) for p in text.split(",")))
+        return cls.trusted(parse_ids(text))
 
     @classmethod
     def of(cls, given: "AnyId") -> "MessageId":
@@ -196,6 +195,9 @@ class MessageId(Mapping[int, int]):
         return hash(frozenset(self._ids.items()))
 
     def __str__(self) -> str:
+        if len(self._ids) == 1:
+            for anchor, tuple_id in self._ids.items():
+                return f"{anchor}:{tuple_id}"
         return ",".join([f"{anchor}:{self._ids[anchor]}" for anchor in sorted(self._ids)])
 
     def __repr__(self) -> str:
@@ -203,6 +205,20 @@ class MessageId(Mapping[int, int]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self).parse, (str(self),)
+
+
+def parse_ids(text: str | bytes) -> dict[int, int]:
+    """Return the ids of a text form, by anchor: see :meth:`MessageId.parse`."""
+    if type(text) is str and (one := PAIR.fullmatch(text)):  # the usual case
+        anchor, tuple_id = map(int, one.groups())
+        if 0 < anchor <= ANCHOR_MAX and 0 < tuple_id <= TUPLE_MAX:
+            return {anchor: tuple_id}
+    text = _text(text, "a message id is")
+    _check_length(len(text))
+    text = text.strip(_BLANK)
+    if not text:
+        return {}
+    return _distinct(parse_tuple(pair.strip(_BLANK)) for pair in text.split(","))
 
 
 def check_size(ids: dict[int, int]) -> dict[int, int]:

@@ -347,7 +347,8 @@ class Pending:
         record, known = verdict.record, self._tracked.pop(verdict.anchor, None)
         self._close(verdict.anchor)
         known = known or (record if reading is None else None)
-        record.attempt -= _is_free(record, verdict.reason)
+        if verdict.reason == "overflow":
+            record.attempt -= _is_free(record, verdict.reason)
         if verdict.final:
             self._settle(record)
             if known:
@@ -363,9 +364,10 @@ class Pending:
         heapq.heappush(self._waiting, (now + wait, next(self._numbers), record))
 
     def _settle(self, record: Record) -> None:
-        for reading in record._readings or ():
-            reading.owed.discard(record)
-        record._readings = None
+        if record._readings is not None:
+            for reading in record._readings:
+                reading.owed.discard(record)
+            record._readings = None
 
     def _drop(self, anchor: int) -> bool:
         """Forget an attempt; return whether it had no verdict yet."""

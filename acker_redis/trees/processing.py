@@ -24,16 +24,18 @@ batch of a source, which takes about a microsecond. A pool of ids in the process
 but would repeat its ids in a copy of the process that Python does not notice: a fork in C, or a
 snapshot of the machine.
 
+**State.** A Processing is its rows: for each tree the XOR of the ids of its messages and of their
+children. To emit is to XOR the child's edge into each row; to ack is to return the rows.
+
 **Forks.** Only the process that began a message may emit from it or ack it. A forked child has a
 copy of the Processing, but the parent's rows would not contain the edges that the child emits, so
 the parent's ack would be false. In the child the message can only be failed.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from functools import reduce
 from operator import index, xor
-from os import getpid
 from threading import Lock
 from typing import Literal, NamedTuple, SupportsIndex
 
@@ -43,7 +45,8 @@ from acker_redis.protocol.id_maker import draw as draw_ids
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, clipped, words
-from acker_redis.trees.message_id import AnyId, MessageId, check_size
+from acker_redis.trees import process
+from acker_redis.trees.message_id import AnyId, MessageId, check_size, parse_ids
 
 DRAWN = 8
 """Number of ids that are drawn at once for the children of a message."""
@@ -106,15 +109,19 @@ def emit(
     count = messages if isinstance(messages, int) else _count(messages)
     if count < 0:
         raise InvalidBatchError(f"messages is a number of messages, at least 0, not {count}")
-    anchor, drawn, delta = _first_ids(count, draw or draw_ids, ids.low)
-    if code := ids.code(edge):
+    anchor, delta, sent = first_messages(count, edge, ids, draw or draw_ids)
+    return Emitted(anchor, Row(anchor, delta, TRACK, source_id), sent)
+
+
+def first_messages(
+    count: int, edge: str, ids: IdMaker, draw: Callable[[int], list[int]]
+) -> tuple[int, int, tuple[MessageId, ...]]:
+    """Return the anchor of a new tree, its delta, and the ids of its first messages."""
+    anchor, drawn, delta = _first_ids(count, draw, ids.low)
+    if edge and (code := ids.code(edge)):
         drawn = [tuple_id | code for tuple_id in drawn]
-        delta ^= code if len(drawn) % 2 else 0
-    return Emitted(
-        anchor,
-        Row(anchor, delta, TRACK, source_id),
-        tuple([MessageId.trusted({anchor: tuple_id}) for tuple_id in drawn]),
-    )
+        delta ^= code if count % 2 else 0
+    return anchor, delta, tuple([MessageId.trusted({anchor: tuple_id}) for tuple_id in drawn])
 
 
 def _count(messages: SupportsIndex | Sized) -> int:
@@ -148,30 +155,33 @@ class Processing:
     """
 
     __slots__ = (
-        "_begun_in", "_codes", "_drawn", "_edges", "_ids", "_keys", "_lock", "_places", "_state",
-        "_tried", "inputs",
+        "_begun_in", "_deltas", "_drawn", "_ids", "_inputs", "_keys", "_lock", "_state", "_tried",
     )  # fmt: skip
 
     def __init__(self, *inputs: AnyId, ids: Ids = PLAIN) -> None:
-        if len(inputs) == 1:
-            self.inputs: tuple[MessageId, ...] = (MessageId.of(inputs[0]),)
+        self._inputs: tuple[AnyId, ...] = inputs
+        if len(inputs) == 1 and type(inputs[0]) is str:
+            self._deltas: dict[int, int] = parse_ids(inputs[0])
         else:
-            self.inputs = tuple([MessageId.of(given) for given in inputs])
-            _check_distinct(self.inputs)
-        self._edges = [0] * len(inputs)
-        """For each input, the XOR of its edges (Storm's ackVal), without codes."""
-        self._codes: dict[tuple[int, int], int] = {}
-        """For an input and an anchor, the XOR of the codes of its edges in that tree."""
+            self._inputs = messages = tuple([MessageId.of(given) for given in inputs])
+            if len(messages) > 1:
+                _check_distinct(messages)
+            self._deltas = _xor({}, *messages)
+        """For each tree, the id of the message XOR those of its children: its row so far."""
         self._ids = ids
         self._drawn: list[int] | None = None
         """Unused random ids for the next children."""
-        self._begun_in = getpid()
+        self._begun_in = process.forks
         self._state: _State = "open"
         self._tried = False
         """Whether an ack or a failure was tried."""
         self._lock = Lock()
         self._keys: set[str] | None = None
-        self._places: dict[MessageId, int] | None = None
+
+    @property
+    def inputs(self) -> tuple[MessageId, ...]:
+        """The ids of the messages, as they were given."""
+        return tuple([MessageId.of(given) for given in self._inputs])
 
     @property
     def open(self) -> bool:
@@ -181,7 +191,7 @@ class Processing:
     @property
     def forgotten(self) -> bool:
         """Whether no attempt was made to ack or fail them, by the process that began them."""
-        return not self._tried and any(self.inputs) and self._begun_in == getpid()
+        return not self._tried and bool(self._deltas) and self._begun_in == process.forks
 
     @property
     def has_failed(self) -> bool:
@@ -225,11 +235,10 @@ class Processing:
             True
 
         """
-        if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
+        if inputs is None and key is None and len(self._inputs) == 1 and self._deltas:
             return self._only_child(maker_of(self._ids), edge)
-        places = range(len(self.inputs)) if inputs is None else self._chosen(inputs)
-        parents = [(self, place) for place in places if self.inputs[place]]
-        return _emit([self], parents, key, self._ids, edge)
+        chosen = self.inputs if inputs is None else self._chosen(inputs)
+        return _emit([self], [(self, given) for given in chosen if given], key, self._ids, edge)
 
     def acked(self) -> list[Row]:
         """Close the messages as processed, and return the rows to send.
@@ -246,11 +255,7 @@ class Processing:
         with self._lock:
             self._check_open()
             self._state, self._tried = "acked", True
-            # A child of a window may carry its code in some of the trees only.
-            if len(self.inputs) != 1 or self._codes:
-                return self._rows(0)
-            (edges,) = self._edges
-            return [_row(Row, (a, id_ ^ edges, 0, "")) for a, id_ in self.inputs[0].items()]
+            return [_row(Row, (anchor, delta, 0, "")) for anchor, delta in self._deltas.items()]
 
     def failed(self, why: str | BaseException = "") -> list[Row]:
         """Close the messages and fail their trees; return the rows to send.
@@ -314,53 +319,44 @@ class Processing:
             if not self._drawn:
                 self._drawn = maker.draw(DRAWN)
             # The ids may have been drawn before the configuration was read.
-            edge = self._drawn.pop() & maker.low | maker.code(edge_name)
-            self._edges[0] ^= edge
-        return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
+            edge = self._drawn.pop() & maker.low
+            if edge_name:
+                edge |= maker.code(edge_name)
+            for anchor in self._deltas:
+                self._deltas[anchor] ^= edge
+        return MessageId.trusted(dict.fromkeys(self._deltas, edge))
 
     def _check_open(self) -> None:
         if self._state != "open":
             raise ClosedError(f"this message was {self._state} before")
-        if self._begun_in != getpid():
+        if self._begun_in != process.forks:
             raise ClosedError(
                 "this message was begun before the fork: only the parent process may emit, ack or "
                 "touch it; fork first, or pass the message's id to the child"
             )
 
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
-        deltas: dict[int, int] = {}
-        for place, (message_id, edges) in enumerate(zip(self.inputs, self._edges, strict=True)):
-            for anchor, tuple_id in message_id.items():
-                own = tuple_id ^ edges ^ self._codes.get((place, anchor), 0) if whole else 0
-                deltas[anchor] = deltas.get(anchor, 0) ^ own
-        return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
+        return [Row(a, delta if whole else 0, flags, text) for a, delta in self._deltas.items()]
 
-    def _chosen(self, inputs: AnyId | Iterable[AnyId]) -> list[int]:
-        """Return the positions of the given inputs."""
+    def _chosen(self, inputs: AnyId | Iterable[AnyId]) -> list[MessageId]:
+        """Return the given inputs as ids; raise InvalidBatchError if one is no input, or twice."""
         # Iterating a text would give its characters; iterating an id, its anchors.
         several = (inputs,) if isinstance(inputs, str | bytes | MessageId) else inputs
-        chosen = [MessageId.of(given) for given in several]
+        chosen, known = [MessageId.of(given) for given in several], set(self.inputs)
         _check_distinct(chosen)
-        if self._places is None:
-            self._places = {message_id: place for place, message_id in enumerate(self.inputs)}
-        try:
-            return [self._places[message_id] for message_id in chosen]
-        except KeyError as error:
-            anchors = ", ".join(map(str, sorted(error.args[0]))) or "no tree"
-            raise InvalidBatchError(
-                f"a message of {anchors} is not one of the inputs of this Processing"
-            ) from None
+        for each in chosen:
+            if each not in known:
+                anchors = ", ".join(map(str, sorted(each))) or "no tree"
+                raise InvalidBatchError(
+                    f"a message of {anchors} is not one of the inputs of this Processing"
+                )
+        return chosen
 
-    def _give(self, place: int, edge: int, code: int, anchors: Iterable[int]) -> None:
-        """Add an edge to an input. In the trees of ``anchors`` it carries the code."""
+    def _give(self, edges: Mapping[int, int]) -> None:
+        """Add the edges of a child, one in each of its trees, to the rows."""
         with self._lock:
             self._check_open()
-            if len(self.inputs) == 1 and code and len(tuple(anchors)) == len(self.inputs[0]):
-                edge |= code
-            elif code:
-                for anchor in anchors:
-                    self._codes[place, anchor] = self._codes.get((place, anchor), 0) ^ code
-            self._edges[place] ^= edge
+            _xor(self._deltas, edges)
 
     def _claim(self, key: str) -> None:
         with self._lock:
@@ -466,15 +462,13 @@ def emit_from(*processings: Processing, key: str | None = None, edge: str = "") 
 
     """
     _check_distinct([given for one in processings for given in one.inputs])
-    parents = [
-        (one, place) for one in processings for place, given in enumerate(one.inputs) if given
-    ]
+    parents = [(one, given) for one in processings for given in one.inputs if given]
     return _emit(processings, parents, key, processings[0]._ids if processings else PLAIN, edge)
 
 
 def _emit(
     ones: Sequence[Processing],
-    parents: Sequence[tuple[Processing, int]],
+    parents: Sequence[tuple[Processing, MessageId]],
     key: str | None,
     made_by: Ids,
     edge_name: str,
@@ -484,28 +478,29 @@ def _emit(
         one._check_open()
     maker = maker_of(made_by, derives=key is not None and bool(parents))
     code = maker.code(edge_name)
-    inputs = [one.inputs[place] for one, place in parents]
+    inputs = [given for _, given in parents]
     edges, ids = _child(inputs, key, maker)
     carried = _carriers(inputs) if code else [()] * len(inputs)
     if code:
         ids = {anchor: tuple_id | code for anchor, tuple_id in ids.items()}
     claimed: list[Processing] = []
-    given = []
+    given: list[tuple[Processing, dict[int, int]]] = []
     try:
         if key is not None:
             for one in ones:
                 one._claim(key)
                 claimed.append(one)
-        for (one, place), edge, anchors in zip(parents, edges, carried, strict=True):
-            one._give(place, edge, code, anchors)
-            given.append((one, place, edge, anchors))
+        for (one, parent), edge, carries in zip(parents, edges, carried, strict=True):
+            own = {anchor: edge | code if anchor in carries else edge for anchor in parent}
+            one._give(own)
+            given.append((one, own))
     except (ClosedError, InvalidBatchError):
         for one in claimed:
             one._disclaim(key)
-        for one, place, edge, anchors in given:
+        for one, own in given:
             # XOR removes the edge. If the row was already returned, that tree will expire.
             with suppress(ClosedError):
-                one._give(place, edge, code, anchors)
+                one._give(own)
         raise
     return MessageId.trusted(ids)
 
@@ -544,6 +539,11 @@ def _first_ids(
 ) -> tuple[int, list[int], int]:
     """Return an anchor, distinct ids, and their XOR, which is zero only if there are no ids."""
     while True:
+        if count == 1:  # the usual case
+            drawn, raw_id = draw(2)
+            if drawn > 1 and (id_ := raw_id & low):
+                return drawn >> 1, [id_], id_
+            continue
         drawn, *raw = draw(count + 1)
         ids = [each & low for each in raw]
         anchor, delta = drawn >> 1, reduce(xor, ids, 0)
@@ -608,6 +608,14 @@ def _derived(inputs: Sequence[MessageId], key: str, attempt: int, maker: IdMaker
     texts = [str(message_id) for message_id in inputs]
     parts = [key, str(attempt), *sorted(texts)]
     return [maker.derive("child", *parts, text) for text in texts]
+
+
+def _xor(deltas: dict[int, int], *others: Mapping[int, int]) -> dict[int, int]:
+    """XOR the ids of messages into those of each tree, and return them."""
+    for other in others:
+        for anchor, tuple_id in other.items():
+            deltas[anchor] = deltas.get(anchor, 0) ^ tuple_id
+    return deltas
 
 
 def _check_distinct(inputs: Iterable[MessageId]) -> None:

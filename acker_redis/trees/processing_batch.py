@@ -6,7 +6,6 @@ The result is that of one :class:`Processing` for each message: one whole row pe
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from os import getpid
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.id_maker import PLAIN
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.protocol.texts import clipped, words
+from acker_redis.trees import process
 from acker_redis.trees.message_id import AnyId, MessageId
 from acker_redis.trees.processing import Ids, child_edge, maker_of
 
@@ -107,7 +107,7 @@ class ProcessingBatch:
         self._failed: dict[int, str] = {}
         self._keys: set[str] = set()
         self._settled: Settled | None = None
-        self._begun_in = getpid()
+        self._begun_in = process.forks
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class ProcessingBatch:
     @property
     def forgotten(self) -> bool:
         """Whether no attempt was made to settle the batch, by the process that began it."""
-        return self._settled is None and len(self) > 0 and self._begun_in == getpid()
+        return self._settled is None and len(self) > 0 and self._begun_in == process.forks
 
     def emit(
         self, counts: int | Sequence[int] | Ints = 1, *, key: str | None = None, edge: str = ""
@@ -246,7 +246,7 @@ class ProcessingBatch:
         self._check_process()
 
     def _check_process(self) -> None:
-        if self._begun_in != getpid():
+        if self._begun_in != process.forks:
             raise ClosedError(
                 "this batch was begun before the fork: only the parent process may emit or settle"
             )

@@ -74,6 +74,8 @@ def check_record(record: Record) -> Record:
 
 def check_ran(function: Callable[..., Any], result: Any) -> None:
     """Raise ConfigError if a callback returned a coroutine or generator instead of running."""
+    if result is None:
+        return
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):
             result.close()

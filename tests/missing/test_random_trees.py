@@ -17,7 +17,7 @@ from acker_redis.missing.explain import Explanation, explain
 from acker_redis.protocol import id_maker
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.id_maker import IdMaker
-from acker_redis.protocol.ids import split_anchor
+from acker_redis.protocol.ids import TUPLE_MAX, split_anchor
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.protocol.rows import TRACK
 from acker_redis.sync.client import Acker
@@ -42,8 +42,8 @@ def seeded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], random.Random]:
     """Let the client draw its ids from a seed; return the function that sets it."""
     chance = random.Random()
 
-    def draw(count: int) -> list[int]:
-        return [chance.randrange(1, 2**63) for _ in range(count)]
+    def draw(count: int, mask: int = TUPLE_MAX) -> list[int]:
+        return [chance.randrange(1, mask + 1) for _ in range(count)]
 
     def seed(number: int) -> random.Random:
         chance.seed(number)

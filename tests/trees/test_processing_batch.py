@@ -13,7 +13,7 @@ from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError
 from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.id_maker import PLAIN, UNKNOWN, IdMaker
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, block_anchor
-from acker_redis.trees import processing_batch
+from acker_redis.trees import process, processing_batch
 from acker_redis.trees.message_id import MAX_MESSAGE, MessageId
 from acker_redis.trees.processing import Processing
 from acker_redis.trees.processing_batch import ProcessingBatch
@@ -183,7 +183,7 @@ def test_drawn_ids_are_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_forked_child_may_not_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = ProcessingBatch(["7:40"])
-    monkeypatch.setattr(processing_batch, "getpid", lambda: -1)
+    monkeypatch.setattr(process, "forks", process.forks + 1)
     for call in (batch.emit, batch.acked, lambda: batch.fail(0)):
         with pytest.raises(ClosedError, match="before the fork"):
             call()

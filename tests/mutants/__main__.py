@@ -1,203 +1,235 @@
 """Mutation tests of the scripts: check that the suite detects each small change.
 
-    python -m tests.mutants apply rotate expire take [--jobs 2] [--only 17,18] [--list]
+    python -m tests.mutants [apply parts/fence ..] [--cases] [--list]
 
-Each mutant changes one token or drops one statement of a script, outside of comments and
-messages. ``SUITE`` or ``OF_BLOCKS`` must detect it, on one real server. A mutant that does not
-compile is not counted. Survivors are printed with their line; ``docs/explanation/mutants.md`` says
-why each of the remaining ones is equivalent. Not part of any tier: it takes a quarter of an hour.
+Each mutant changes one token or drops one statement of a file in ``lua``, outside of comments and
+messages. First the cases (``proof/cases``) run against it, in this process and on one server, until
+one fails. Only if all agree, the tests of ``SUITE`` run, in a process of their own. A mutant that
+Redis does not compile is not counted. Survivors are printed with their line;
+``docs/explanation/mutants.md`` says why each of the remaining ones is equivalent. Not part of any
+tier: all files take an hour or two.
 """
 
 import argparse
+import contextlib
+import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import Queue
+from typing import Any
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
+from proof.cases import lines
+from proof.cases.run import run
+from tests.mutants.changes import Mutant, files, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = (
-    "tests/conformance",
     "tests/servers",
-    "tests/properties/test_reference.py",
-    "tests/properties/test_large_batches.py",
-)
-OF_BLOCKS = (
-    "tests/servers/test_blocks.py",
-    "tests/servers/test_blocks_bitmaps.py",
-    "tests/servers/test_blocks_limits.py",
+    "tests/properties",
     "tests/sync/test_show.py",
     "tests/conformance",
-    "tests/servers/test_errors_change_nothing.py",
-    "tests/properties/test_reference.py",
-    "tests/properties/test_large_blocks.py",
+    "--ignore=tests/conformance/test_cases.py",
 )
-"""Tests that detect mutants of blocks; those that fail soonest come first."""
-TOKENS = [
-    (r"==", "~="),
-    (r"~=", "=="),
-    (r"<=", "<"),
-    (r">=", ">"),
-    (r"(?<![<>=~])<(?![<=])", "<="),
-    (r"(?<![<>=~-])>(?![>=])", ">="),
-    (r"\band\b", "or"),
-    (r"\bor\b", "and"),
-    (r"\bnot ", ""),
-    (r"\btrue\b", "false"),
-    (r"\bfalse\b", "true"),
-    (r" \+ ", " - "),
-    (r" - ", " + "),
-    (r" \* ", " / "),
-    (r" % ", " * "),
-    (r"(?<![\w.\\'-])(\d+)(?![\w.'])", lambda m: str(int(m[1]) + 1)),
-    (r"\bnow\b", "0"),
-]
-STRING = re.compile(r"'(?:[^'\\]|\\.)*'")
-STATEMENT = re.compile(
-    r"^\s*(?:call|redis\.pcall|put|drop|verdict)\(.*\)$"
-    r"|^\s*(?!local |return|if |for |while |elseif |else)[\w\[\]., *+-]+ = .*[^,({]$"
-)
+HANGS_AFTER = 20
+"""Seconds without a reply."""
+MEMORY = 4 << 30
+"""Bytes of address space of the server: a mutant may allocate for ever."""
+Results = Counter[tuple[str, str]]
+"""Mutants by file and result: ``cases`` and ``tests`` killed it, ``survived``, or ``stillborn``."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one line (from 1) of a script."""
+class Cases:
+    """The cases, on one server. The mutants of a script are killed by few cases: those come first.
 
-    number: int
-    script: str
-    line: int
-    """In the whole text of the script, parts included."""
-    before: str
-    after: str
+    ``place`` is the folder of the changed Lua files, which this process uses from now on.
+    """
 
+    def __init__(self, place: Path) -> None:
+        scripts.directory = lambda: place
+        self._names: dict[str, Any] = lines.load()
+        self._users = {name: _scripts_of(case) for name, case in self._names.items()}
+        self._kills = Counter[str]()
+        self._server: EmbeddedRedis | None = None
+        self._client: Any = None
 
-def mutants(script: str, first: int) -> list[Mutant]:
-    """Return all mutants of a script."""
-    text = scripts.load(script).source.decode()
-    header, code = text.split("--]]\n", 1)
-    found: list[Mutant] = []
-    for line, source in enumerate(code.split("\n"), header.count("\n") + 2):
-        for after in _changes(source):
-            found.append(Mutant(first + len(found), script, line, source, after))
-    return found
-
-
-def place_of(mutant: Mutant) -> str:
-    """Return the file and the line that it changes: of the script or of a part."""
-    return "{}:{}".format(*scripts.load(mutant.script).places[mutant.line - 1])
-
-
-def _changes(source: str) -> list[str]:
-    code = source.split(" --")[0]
-    if (
-        not code.strip()
-        or code.strip().startswith("--")
-        or ("refuse('" in code and "return" in code)
-    ):
-        # Messages are for people. The line of the condition has mutants of the refusal itself.
-        return []
-    strings = [match.span() for match in STRING.finditer(code)]
-    found = []
-    for pattern, put in TOKENS:
-        for match in re.finditer(pattern, code):
-            # An index that is off by one fails every test, so it shows nothing about the suite.
-            index = code[match.start() - 1 : match.start()] == "[" and code[match.end()] == "]"
-            if index or any(start <= match.start() < end for start, end in strings):
+    def kill(self, users: Sequence[str]) -> str:
+        """Return the name of a case that fails, ``hung``, ``stillborn``, or ''."""
+        scripts.load.cache_clear()
+        client = self._connected()
+        for user in users:
+            try:
+                client.script_load(scripts.load(user).source)
+            except redis.exceptions.ResponseError:
+                return "stillborn"
+        for name in sorted(self._names, key=lambda name: -self._kills[name]):
+            if not self._users[name] & {*users}:
                 continue
-            new = put(match) if callable(put) else put
-            found.append(source[: match.start()] + new + source[match.end() :])
-    if STATEMENT.match(code) and code.count("(") == code.count(")"):
-        found.append(re.match(r"\s*", source)[0] + "-- dropped")  # type: ignore[index]
-    return found
+            try:
+                run(client, self._names[name])
+            except (redis.exceptions.TimeoutError, redis.exceptions.ConnectionError):
+                self.close()
+                return "hung"
+            except Exception:  # whatever differs
+                self._kills[name] += 1
+                return name
+        client.script_flush()
+        return ""
+
+    def close(self) -> None:
+        """End the server, also if a script hangs."""
+        if self._server:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._server.pid, signal.SIGKILL)
+            self._server.stop()
+            self._server = None
+
+    def _connected(self) -> Any:
+        if not self._server:
+            self._server = EmbeddedRedis().start()
+            resource.prlimit(self._server.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+            self._client = redis.Redis.from_url(
+                self._server.url, socket_timeout=HANGS_AFTER, retry=Retry(NoBackoff(), 0)
+            )
+        return self._client
 
 
-def compiles(text: str) -> bool:
-    """Return whether the compiler of lupa, which fakeredis uses, accepts a script."""
-    from lupa import lua51
+class Tests:
+    """The other tests, in a copy of the checkout: those that call a script that is changed.
 
-    try:
-        lua51.LuaRuntime().compile(text)
-    except lua51.LuaError:
-        return False
-    return True
+    Tests that have killed most mutants come first, then the shortest.
+    """
 
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._kills = Counter[str]()
+        self._found: dict[str, tuple[float, list[str]]] = {}
+        """Seconds and scripts of each test."""
 
-def run(mutant: Mutant, place: Path) -> str:
-    """Return ``killed`` if a test failed, ``survived``, or ``stillborn`` if Lua rejects it."""
-    file = place / "lua" / f"{mutant.script}.lua"
-    original = scripts.load(mutant.script).source.decode()
-    lines = original.split("\n")
-    lines[mutant.line - 1] = mutant.after
-    if not compiles("\n".join(lines)):
-        return "stillborn"
-    file.write_text("\n".join(lines))
-    suite = OF_BLOCKS if mutant.script.endswith("_blocks") or mutant.script == "show" else SUITE
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *suite]
-    command += ["-k", "default", "--timeout", "60"]
-    environment = {**os.environ, "HYPOTHESIS_DATABASE": "none", "CI": ""}
-    try:
-        done = subprocess.run(command, cwd=place, env=environment, capture_output=True, timeout=300)
-        killed = done.returncode != 0
+    def kill(self, users: Sequence[str]) -> str:
+        """Return the name of a test that fails, ``hung``, or ''."""
+        wanted = [name for name, (_, used) in self._found.items() if {*used} & {*users}]
+        wanted.sort(key=lambda name: (-self._kills[name], self._found[name][0]))
+        killer = self._run(wanted)
+        self._kills[killer] += 1
+        return killer
+
+    def record(self) -> None:
+        """Run all tests on the original scripts, and record which scripts they call."""
+        if failed := self._run([]):
+            raise RuntimeError(f"without a mutant, {failed} fails")
+        self._found = json.loads((self._place / "tests.json").read_text())
+
+    def _run(self, wanted: Sequence[str]) -> str:
+        (self._place / "tests.json").unlink(missing_ok=True)
+        if wanted:
+            (self._place / "tests.json").write_text(json.dumps(wanted))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        command += ["-p", "tests.mutants.selection", "-k", "default", "--timeout", "60", *SUITE]
+        variables = {"HYPOTHESIS_DATABASE": "none", "CI": "", "ACKER_TESTS": "tests.json"}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self._place,
+                env=os.environ | variables,
+                capture_output=True,
+                timeout=600,
+            )
+        except subprocess.TimeoutExpired:
+            return "hung"
         if done.returncode not in (0, 1):
             # For example no test was collected: that says nothing about the mutant.
             raise RuntimeError((done.stdout + done.stderr).decode()[-2000:])
-    except subprocess.TimeoutExpired:
-        killed = True
+        failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", done.stdout.decode(), re.M)
+        return failed[1] if failed else "a test" if done.returncode else ""
+
+
+def _scripts_of(case: Any) -> set[str]:
+    return {call["script"] for step in case["steps"] for call in step.get("calls", ())}
+
+
+@contextlib.contextmanager
+def changed(lua: Path, mutant: Mutant) -> Iterator[None]:
+    """Write a mutant, and afterwards the original again."""
+    file = lua / f"{mutant.file}.lua"
+    original = file.read_text()
+    text = original.split("\n")
+    text[mutant.line - 1] = mutant.after
+    file.write_text("\n".join(text))
+    try:
+        yield
     finally:
         file.write_text(original)
-    return "killed" if killed else "survived"
+
+
+def run_all(chosen: Sequence[str], cases_only: bool) -> Results:
+    """Run the mutants of these files, and print the survivors and a line for each file."""
+    users, results = files(), Results()
+    todo = {file: [*mutants(file)] for file in chosen}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for part in ("acker_redis", "lua", "proof", "tests"):
+            shutil.copytree(ROOT / part, place / part)
+        shutil.copy(ROOT / "pyproject.toml", place)
+        cases, tests = Cases(place / "lua"), Tests(place)
+        if not cases_only:
+            tests.record()
+        try:
+            for file, found in todo.items():
+                begun = time.monotonic()
+                for mutant in found:
+                    with changed(place / "lua", mutant):
+                        killer, by = cases.kill(users[file]), "cases"
+                        if not killer and not cases_only:
+                            killer, by = tests.kill(users[file]), "tests"
+                            print(f"{killer or 'survived'}: {mutant}", flush=True)
+                    if not killer and cases_only:
+                        print(f"survived: {mutant}", flush=True)
+                    result = "stillborn" if killer == "stillborn" else by if killer else "survived"
+                    results[file, result] += 1
+                print(_row(results, file), f"{time.monotonic() - begun:.0f} s", flush=True)
+        finally:
+            cases.close()
+    return results
+
+
+def _row(results: Results, file: str) -> str:
+    found = {name: results[file, name] for name in ("cases", "tests", "survived", "stillborn")}
+    total = sum(found.values()) - found["stillborn"]
+    return f"{file}: {total} mutants; " + ", ".join(f"{name} {n}" for name, n in found.items())
 
 
 def main() -> int:
-    """Print the survivors and the share killed; return 1 below 95 %."""
+    """Print the survivors and the share killed; return 1 below 90 %."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("scripts", nargs="+")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", default="", help="numbers of mutants, with commas")
+    parser.add_argument("files", nargs="*", help="apply, parts/fence, ..; default: all")
+    parser.add_argument("--cases", action="store_true", help="run the cases only")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    every: list[Mutant] = []
-    for script in args.scripts:
-        every += mutants(script, len(every))
-    if args.only:
-        wanted = {int(n) for n in args.only.split(",")}
-        every = [m for m in every if m.number in wanted]
+    chosen = args.files or [*files()]
     if args.list:
-        for m in every:
-            print(f"{m.number:4} {m.script} {place_of(m)} {m.after.strip()}")
+        for file in chosen:
+            print(*mutants(file), sep="\n")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        places: Queue[Path] = Queue()
-        for job in range(args.jobs):
-            place = Path(folder, str(job))
-            for part in ("acker_redis", "lua", "proof", "tests"):
-                shutil.copytree(ROOT / part, place / part)
-            shutil.copy(ROOT / "pyproject.toml", place)
-            places.put(place)
-
-        def one(mutant: Mutant) -> str:
-            place = places.get()
-            try:
-                result = run(mutant, place)
-            finally:
-                places.put(place)
-            if result == "survived":
-                print(f"survived {mutant.number}: {mutant.script} {place_of(mutant)}", flush=True)
-                print(f"  - {mutant.before.strip()}\n  + {mutant.after.strip()}", flush=True)
-            return result
-
-        with ThreadPoolExecutor(args.jobs) as pool:
-            results = list(pool.map(one, every))
-    killed, survived = results.count("killed"), results.count("survived")
-    print(f"{killed} of {killed + survived} killed, {results.count('stillborn')} do not compile")
-    return int(killed < 0.95 * (killed + survived))
+    results = run_all(chosen, args.cases)
+    killed = sum(n for (_, result), n in results.items() if result in ("cases", "tests"))
+    survived = sum(n for (_, result), n in results.items() if result == "survived")
+    print(f"{killed} of {killed + survived} killed")
+    return int(killed < 0.9 * (killed + survived))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -109,9 +109,10 @@ class Cases:
 
 
 class Tests:
-    """The other tests, in a copy of the checkout: those that call a script that is changed.
+    """The other tests, in one process (``selection.py``), in a copy of the checkout.
 
-    Tests that have killed most mutants come first, then the shortest.
+    Those that call a script that is changed run: first those that have killed most mutants, then
+    the shortest.
     """
 
     def __init__(self, place: Path) -> None:
@@ -119,43 +120,61 @@ class Tests:
         self._kills = Counter[str]()
         self._found: dict[str, tuple[float, list[str]]] = {}
         """Seconds and scripts of each test."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: Any = None
 
     def kill(self, users: Sequence[str]) -> str:
         """Return the name of a test that fails, ``hung``, or ''."""
+        assert self._process
+        assert self._process.stdin
         wanted = [name for name, (_, used) in self._found.items() if {*used} & {*users}]
         wanted.sort(key=lambda name: (-self._kills[name], self._found[name][0]))
-        killer = self._run(wanted)
+        begun = time.monotonic()
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._process.stdin.flush()
+        failed = self._answer(limit=600)
+        if failed is None or (failed and time.monotonic() - begun > HANGS_AFTER):
+            self.close()  # perhaps a script still runs
+        killer = "hung" if failed is None else failed[0] if failed else ""
         self._kills[killer] += 1
         return killer
 
-    def record(self) -> None:
-        """Run all tests on the original scripts, and record which scripts they call."""
-        if failed := self._run([]):
-            raise RuntimeError(f"without a mutant, {failed} fails")
-        self._found = json.loads((self._place / "tests.json").read_text())
-
-    def _run(self, wanted: Sequence[str]) -> str:
-        (self._place / "tests.json").unlink(missing_ok=True)
-        if wanted:
-            (self._place / "tests.json").write_text(json.dumps(wanted))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    def ready(self) -> None:
+        """Start the process, if there is none; the Lua files must be the original ones."""
+        if self._process:
+            return
+        pipe = self._place / "answers"
+        if not pipe.exists():
+            os.mkfifo(pipe)
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
         command += ["-p", "tests.mutants.selection", "-k", "default", "--timeout", "60", *SUITE]
-        variables = {"HYPOTHESIS_DATABASE": "none", "CI": "", "ACKER_TESTS": "tests.json"}
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self._place,
-                env=os.environ | variables,
-                capture_output=True,
-                timeout=600,
-            )
-        except subprocess.TimeoutExpired:
-            return "hung"
-        if done.returncode not in (0, 1):
-            # For example no test was collected: that says nothing about the mutant.
-            raise RuntimeError((done.stdout + done.stderr).decode()[-2000:])
-        failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", done.stdout.decode(), re.M)
-        return failed[1] if failed else "a test" if done.returncode else ""
+        variables = {"HYPOTHESIS_DATABASE": "none", "CI": "", "ACKER_ANSWERS": str(pipe)}
+        self._process = subprocess.Popen(
+            command,
+            cwd=self._place,
+            env=os.environ | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._answers = pipe.open()
+        found = self._answer(limit=600)
+        if not found:
+            raise RuntimeError("a test fails without a mutant")
+        self._found = found
+
+    def close(self) -> None:
+        """End the process. Its servers end with it."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._answers.close()
+            self._process = None
+
+    def _answer(self, limit: float) -> Any:
+        if not select.select([self._answers], [], [], limit)[0]:
+            return None
+        return json.loads(self._answers.readline() or "null")
 
 
 def _scripts_of(case: Any) -> set[str]:
@@ -186,24 +205,24 @@ def run_all(chosen: Sequence[str], cases_only: bool) -> Results:
             shutil.copytree(ROOT / part, place / part)
         shutil.copy(ROOT / "pyproject.toml", place)
         cases, tests = Cases(place / "lua"), Tests(place)
-        if not cases_only:
-            tests.record()
         try:
             for file, found in todo.items():
                 begun = time.monotonic()
                 for mutant in found:
+                    if not cases_only:
+                        tests.ready()
                     with changed(place / "lua", mutant):
                         killer, by = cases.kill(users[file]), "cases"
                         if not killer and not cases_only:
                             killer, by = tests.kill(users[file]), "tests"
-                            print(f"{killer or 'survived'}: {mutant}", flush=True)
-                    if not killer and cases_only:
-                        print(f"survived: {mutant}", flush=True)
+                    if not killer or by == "tests":
+                        print(f"{killer or 'survived'}: {mutant}", flush=True)
                     result = "stillborn" if killer == "stillborn" else by if killer else "survived"
                     results[file, result] += 1
                 print(_row(results, file), f"{time.monotonic() - begun:.0f} s", flush=True)
         finally:
             cases.close()
+            tests.close()
     return results
 
 

@@ -1,13 +1,14 @@
-"""A pytest plugin: record the scripts and the seconds of each test, or run chosen tests in order.
+"""A pytest plugin that runs the tests of one mutant after the other, in one process.
 
-``ACKER_TESTS`` names a file. If it is missing, the plugin writes it: JSON, test ->
-``[seconds, [script, ..]]``. Otherwise it holds a JSON list of the tests to run.
+It collects the tests once and runs each of them, to learn its seconds and the scripts that it
+calls. Then it reads a JSON list of tests from standard input for each mutant, and runs them in
+this order until one fails. Its answers are lines of JSON in the file ``ACKER_ANSWERS``.
 """
 
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,9 @@ import pytest
 
 from acker_redis.protocol import scripts
 
-FILE = Path(os.environ["ACKER_TESTS"])
 _load = scripts.load
 _used: set[str] = set()
-_found: dict[str, tuple[float, list[str]]] = {}
-_records = not FILE.exists()
+_failed: list[str] = []
 
 
 def _recorded(name: str) -> scripts.Script:
@@ -27,28 +26,47 @@ def _recorded(name: str) -> scripts.Script:
     return _load(name)
 
 
-if _records:
-    scripts.load = _recorded  # type: ignore[assignment]
+scripts.load = _recorded  # type: ignore[assignment]
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Record the scripts that a test calls."""
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notice a failure."""
+    if report.failed:
+        _failed.append(report.nodeid)
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Run the tests of each mutant."""
+    items: dict[str, Any] = {item.nodeid: item for item in session.items}
+    ends: list[Any] = [session.items[0], session.items[-1]]
+    with Path(os.environ["ACKER_ANSWERS"]).open("w") as answers:
+
+        def answer(found: Any) -> None:
+            print(json.dumps(found), file=answers, flush=True)
+
+        found = {name: _run(item, ends) for name, item in items.items()}
+        print(*_failed, file=sys.stderr)
+        answer({} if _failed else found)
+        for request in sys.stdin:
+            _failed.clear()
+            _load.cache_clear()
+            for name in json.loads(request):
+                _run(items[name], ends)
+                if _failed:
+                    break
+            answer(_failed)
+    return True
+
+
+def _run(item: Any, ends: list[Any]) -> tuple[float, list[str]]:
+    """Run a test, and return its seconds and its scripts.
+
+    The next test, as pytest sees it, is in another folder: so only fixtures of the session stay.
+    """
     _used.clear()
     begun = time.monotonic()
-    yield
-    _found[item.nodeid] = (time.monotonic() - begun, sorted(_used))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the chosen tests, in their order."""
-    if not _records:
-        by_name = {item.nodeid: item for item in items}
-        items[:] = [by_name[name] for name in json.loads(FILE.read_text())]
-
-
-def pytest_sessionfinish() -> None:
-    """Write what was recorded."""
-    if _records:
-        FILE.write_text(json.dumps(_found))
+    item._initrequest()
+    item.config.hook.pytest_runtest_protocol(
+        item=item, nextitem=ends[item.path.parent == ends[0].path.parent]
+    )
+    return time.monotonic() - begun, sorted(_used)

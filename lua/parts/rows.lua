@@ -1,7 +1,7 @@
 -- Read and validate the rows of a batch. Needs flags, anchors, deltas, task, conf, shards,
 -- shard_number, is_text, escape. Gives n, tracks, fails (number of rows, with TRACK and with FAIL),
 -- and for each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
--- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
+-- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id]. Escapes the texts in ARGV.
 -- From lua/spec.json, by python -m proof.spec
 local MAX_ROWS, MAX_TEXTS, MAX_TEXT = 1024, 64 * 1024, 255
 local MAX_TASKS, MAX_NAME = 1000, 64
@@ -30,7 +30,7 @@ end
 
 -- Most texts are printable ASCII without quotes and backslashes, which needs no escape.
 local PLAIN = '^[\93-\126\35-\91\32\33]*$'
-local bytes, others = 0, {}
+local bytes, others, other_texts = 0, {}, {}
 for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
@@ -40,17 +40,15 @@ for i = 7, #ARGV do
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
   elseif not find(text, PLAIN) then
-    others[#others + 1] = text
+    others[#others + 1], other_texts[#others + 1] = i, text
   end
 end
-if #others == 0 then
-  escape = function(text) return text end
-elseif not is_text(table.concat(others, ' ')) then
-  for i = 7, #ARGV do
-    if not is_text(ARGV[i]) then
-      return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
-    end
+local all_clean = is_text(table.concat(other_texts, ' '))
+for _, i in ipairs(others) do
+  if not all_clean and not is_text(ARGV[i]) then
+    return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
   end
+  ARGV[i] = escape(ARGV[i])
 end
 
 -- All rows in one call for each column: a call per row would cost more than its work. Each value

@@ -4,10 +4,10 @@
 
 Each mutant changes one token or drops one statement of a file in ``lua``, outside of comments and
 messages. First the cases (``proof/cases``) run against it, in this process and on one server, until
-one fails. Only if all agree, the tests of ``SUITE`` run, in a process of their own. A mutant that
+one fails. If all agree, the tests of ``SUITE`` run, in a second process that stays. A mutant that
 Redis does not compile is not counted. Survivors are printed with their line;
 ``docs/explanation/mutants.md`` says why each of the remaining ones is equivalent. Not part of any
-tier: all files take an hour or two.
+tier: all files take hours.
 """
 
 import argparse
@@ -84,7 +84,7 @@ class Cases:
             except (redis.exceptions.TimeoutError, redis.exceptions.ConnectionError):
                 self.close()
                 return "hung"
-            except Exception:  # whatever differs
+            except Exception:  # the case has detected the mutant
                 self._kills[name] += 1
                 return name
         client.script_flush()

@@ -8,8 +8,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -19,27 +19,19 @@ from acker_redis.aio.bolt import AsyncCurrent, AsyncHandle
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.arguments import check_is
-from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
-from acker_redis.integrations.aiokafka.producer import AsyncWork, current
-from acker_redis.integrations.handlers import check_done
-from acker_redis.integrations.kafka_messages.partitions import Partitions, check_auto_commit
-from acker_redis.integrations.kafka_messages.work import Work
-from acker_redis.integrations.until_signal import until_signal
+from acker_redis.errors import AckerError, BufferFullError, ConfigError
+from acker_redis.integrations.aiokafka.producer import Got
+from acker_redis.integrations.core.failures import OnFailure
+from acker_redis.integrations.core.until_signal import until_signal
+from acker_redis.integrations.core.work import Work, handled
+from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
+from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
 
 log = logging.getLogger(__name__)
 
-SETTLE = 0.01
-"""Seconds between two looks for delivered messages while no message arrives."""
-IDLE = 0.1
-"""Seconds that run() waits for messages, and after which it notices a signal."""
-FLUSH = 10.0
-"""Seconds for which a revoked partition, or stop(), waits for handlers and deliveries."""
-
 Handler = Callable[[Any], Awaitable[object]]
-OnFailure = Callable[[Any, BaseException], object]
 
 
 class _Listener(ConsumerRebalanceListener):
@@ -105,11 +97,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         super().__init__(**{**config, "enable_auto_commit": False})
         self.acker = acker
         self._sink = AsyncProducer(acker)
-        self._on_failure = on_failure
-        self._assigned = Partitions()
-        self._done: deque[Work] = deque()
-        self._in_process: set[Work] = set()
-        """Messages whose handlers were called, and which are not settled."""
+        self._in_process = InProcess(Got, self, self._ids, on_failure)
+        self._assigned = self._in_process.partitions
         self._finish = asyncio.Event()
         self._left = False
         if topics:
@@ -123,10 +112,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             ConfigError: No handler runs in this context.
 
         """
-        work = current.get()
-        if work is None:
-            raise ConfigError("current is the message in process: use it in a handler")
-        return AsyncCurrent(work.processing, self._sink)
+        return AsyncCurrent(handled(Got).processing, self._sink)
 
     def subscribe(
         self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None
@@ -229,20 +215,15 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         work = self._begin(message)
         if work is None:
             return
-        token = current.set(work)
         try:
             await self.acker.fresh_ids()
-            if work.error is None:
-                check_done(handler, await handler(message, *args))
-        except Exception as raised:
-            work.returned(raised)
+            await work.run_async(handler, message, *args)
+        except Exception as error:
+            work.failed(error)
         except BaseException:
-            self._in_process.discard(work)  # its offset stays incomplete
+            self._in_process.drop(work)
             raise
-        else:
-            work.returned()
-        finally:
-            current.reset(token)
+        work.returned()
         await self._settle()
 
     async def commit(self, offsets: object = None) -> None:
@@ -313,20 +294,11 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 except KafkaError as error:
                     log.warning("offsets are not committed, the next commit follows: %s", error)
 
-    def _begin(self, message: Any) -> Work | None:
+    def _begin(self, message: Any) -> Work[Read] | None:
         """Return the work of a message; None if it is not to be processed."""
-        frontier = self._assigned.read(message.topic, message.partition, message.offset)
-        if frontier is None:
-            return None
-        wrong: Exception | None = None
-        try:
-            ids = MessageId.from_headers(message.headers)
-        except InvalidBatchError as error:
-            ids, wrong = MessageId(), error
-        work = AsyncWork(message, Processing(ids, ids=self._ids), frontier, self._done, set())
-        work.error, work.acker = wrong, self.acker
-        self._in_process.add(work)
-        return work
+        place = message.topic, message.partition
+        ids_of = partial(MessageId.from_headers, message.headers)
+        return self._in_process.begin(message, place, message.offset, ids_of)
 
     def _moved(self, partitions: Iterable[TopicPartition]) -> bool:
         for each in partitions:
@@ -338,49 +310,27 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
 
     async def _settle(self) -> None:
         """Ack, fail and complete what can be settled."""
-        while self._done:
-            work = self._done.popleft()
-            try:
-                if work.error is not None:
-                    await self._fail(work, work.error)
-                    continue
-                await self._add(work, work.acked())
-            except BaseException:
-                self._in_process.discard(work)
-                raise
-            work.frontier.complete(work.message.offset)
-            self._in_process.discard(work)
-
-    async def _add(self, work: Work, rows: list[Any]) -> None:
-        try:
-            if rows:
-                await self._sink.add(rows)
-        except BaseException:
-            # Without the row the offset stays incomplete. A later call tries again.
-            work.processing.reopen()
-            self._done.appendleft(work)
-            raise
-
-    async def _fail(self, work: Work, error: BaseException) -> None:
-        if work.failed:
-            raise error  # also on_failure could not get rid of it
-        message = work.message
-        log.warning(
-            "%s [%d] at offset %d failed: %r", message.topic, message.partition, message.offset,
-            error,
-        )  # fmt: skip
-        (ids,) = work.processing.inputs
-        await self._add(work, work.refused(error))
-        if self._on_failure is None and not ids:
-            raise error
-        work.reopened()
-        if self._on_failure is not None:
-            token = current.set(work)
-            try:
-                await _result(self._on_failure(message, error))
-            finally:
-                current.reset(token)
-        work.returned()
+        finished = self._in_process.finished
+        while finished:
+            work = finished.popleft()
+            tell = self._in_process.to_tell(work)
+            if tell is not None:
+                try:
+                    await work.run_async(tell, work.message.message, work.why)
+                except BaseException:
+                    self._in_process.drop(work)
+                    raise
+                work.returned()
+                continue
+            if rows := work.rows():
+                try:
+                    await self._sink.add(rows)
+                except BaseException:
+                    # Without the row the offset stays incomplete. A later call tries again.
+                    work.processing.reopen()
+                    finished.appendleft(work)
+                    raise
+            self._in_process.complete(work)
 
     async def _flush(self) -> None:
         end = time.monotonic() + FLUSH

@@ -2,29 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from acker_redis.aio.client import AsyncAcker
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.kafka_messages.work import Headers, Work, with_id
+from acker_redis.integrations.core.headers import Headers, with_id
+from acker_redis.integrations.core.work import Work, in_process
+from acker_redis.integrations.kafka_messages.in_process import Read
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.pending import Record
 
 
-class AsyncWork(Work):
-    """One message that a handler processes, with the client that reads the salt."""
+class Got(Read):
+    """A message that a :class:`TrackedAsyncConsumer` has read."""
 
-    __slots__ = ("acker",)
-
-    acker: AsyncAcker
-
-
-current: ContextVar[Work | None] = ContextVar("acker_aiokafka_message", default=None)
-"""The message that is being processed."""
+    __slots__ = ()
 
 
 class TrackedAsyncProducer(AIOKafkaProducer):
@@ -94,19 +88,14 @@ class TrackedAsyncProducer(AIOKafkaProducer):
                 namespace was never read.
 
         """
-        work = current.get()
-        if work is None:
-            raise ConfigError(
-                "send() needs a message in process, of which the new message is a child: call it "
-                "in a handler, use sender() for first messages, and aiokafka.AIOKafkaProducer for "
-                "messages that are not tracked"
-            )
-        if child is not None and isinstance(work, AsyncWork) and any(work.processing.inputs):
-            await work.acker.ids()  # an id is derived from the salt: wait for it
-        ids = work.emit(child, edge)
+        work = in_process(Got, "send()", "sender()", "aiokafka.AIOKafkaProducer")
+        if child is not None and work.tracked:
+            # An id is derived from the salt: wait for it.
+            await work.message.consumer.acker.ids()
+        ids = work.emit(child, edge, reported=True)
         try:
             sent: asyncio.Future[Any] = await super().send(
-                topic, value, key, partition, timestamp_ms, with_id(headers, ids) or []
+                topic, value, key, partition, timestamp_ms, with_id(headers, ids, str.encode)
             )
         except BaseException as error:
             work.report(error)
@@ -151,13 +140,14 @@ class TrackedAsyncProducer(AIOKafkaProducer):
                 key = key.encode()
             if self._encodes_values and isinstance(value, str):
                 value = value.encode()
-            sent = [await put(topic, value, key, headers=with_id(None, each)) for each in ids]
+            headers = [with_id(None, each, str.encode) for each in ids]
+            sent = [await put(topic, value, key, headers=each) for each in headers]
             await asyncio.gather(*sent)
 
         return send
 
 
-def _report(work: Work, sent: "asyncio.Future[Any]") -> None:
+def _report(work: Work[Any], sent: "asyncio.Future[Any]") -> None:
     if sent.cancelled():
         work.report(asyncio.CancelledError("the future of send() was cancelled"))
     else:

@@ -31,7 +31,7 @@ from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.integrations.celery.signatures import copied
 from acker_redis.integrations.celery.work import PROMISE, Work
-from acker_redis.integrations.handlers import check_done
+from acker_redis.integrations.core.handlers import check_done
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.sync.bolt import Current, Handle

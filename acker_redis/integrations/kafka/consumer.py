@@ -1,16 +1,11 @@
 """A Kafka consumer that acks what it has processed, and commits no offset above that.
 
-**Order of events** for each message: its children are emitted, then produced; the handler returns;
-Kafka reports the delivery of every child; the ack of the message is sent, and its offset is
-complete in the :class:`Frontier` of its partition. A commit first waits until Redis has the acks,
-or the producer has given them up, then commits the positions that the frontiers had before the
-wait. So a crash at any moment leaves messages that Kafka delivers again, and none that is skipped.
-While Redis does not answer, nothing is committed, and a later commit waits again.
-An ack that was given up leaves a tree that expires: its source replays the record.
-
-**What a second delivery does.** The tree of a message that was acked and not yet committed has two
-acks. If it is complete, the second is ignored. If not, the acks cancel each other, and the tree
-expires: a replay, and no false ack.
+**Order of events**: see :mod:`acker_redis.integrations.core`. Kafka reports the delivery of every
+child before the ack of a message is sent, and its offset is complete in the :class:`Frontier` of
+its partition. A commit first waits until Redis has the acks, or the producer has given them up,
+then commits the positions that the frontiers had before the wait. While Redis does not answer,
+nothing is committed, and a later commit waits again. An ack that was given up leaves a tree that
+expires: its source replays the record.
 
 **Threads.** One thread consumes, settles and commits. Handlers may produce in other threads.
 """
@@ -18,40 +13,31 @@ expires: a replay, and no false ack.
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from acker_redis.arguments import check_blocking, check_is
-from acker_redis.errors import AckerError, BufferFullError, ConfigError, InvalidBatchError
-from acker_redis.integrations.handlers import check_done
+from acker_redis.errors import AckerError, BufferFullError, ConfigError
+from acker_redis.integrations.core.failures import OnFailure
+from acker_redis.integrations.core.until_signal import until_signal
+from acker_redis.integrations.core.work import Work, handled
 from acker_redis.integrations.kafka.messages import check_error, headers_of
-from acker_redis.integrations.kafka.producer import current
-from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, check_auto_commit
-from acker_redis.integrations.kafka_messages.work import Work
-from acker_redis.integrations.until_signal import until_signal
+from acker_redis.integrations.kafka.producer import Polled
+from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
+from acker_redis.integrations.kafka_messages.partitions import Place, check_auto_commit
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
 
 log = logging.getLogger(__name__)
 
-SETTLE = 0.01
-"""Seconds between two looks at delivery reports while handlers run."""
-IDLE = 0.1
-"""Seconds that run() waits for messages, and after which it notices a signal."""
-FLUSH = 10.0
-"""Seconds for which a revoked partition, or close(), waits for delivery reports, and a commit for
-the acks."""
-
 Handler = Callable[[Any], object]
-OnFailure = Callable[[Any, BaseException], object]
 Rebalance = Callable[[Any, list[Any]], object]
 
 
@@ -111,14 +97,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
         own = {"enable.auto.commit": False, "on_commit": self._on_commit}
         super().__init__({**config, **own})
         self.acker = acker
-        self._ids = acker.fresh_ids
         self._sink = Producer(acker)
-        self._on_failure = on_failure
-        self._partitions = Partitions()
-        self._done: deque[Work] = deque()
+        self._in_process = InProcess(Polled, self, acker.fresh_ids, on_failure)
+        self._partitions = self._in_process.partitions
         self._producers: set[confluent_kafka.Producer] = set()
-        self._open = 0
-        """Messages in process: their handlers were called, and they are not settled."""
+        """The producers that are served for delivery reports."""
         self._stop = threading.Event()
         self._closed = False
 
@@ -130,10 +113,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
             ConfigError: No handler runs in this context.
 
         """
-        work = current.get()
-        if work is None:
-            raise ConfigError("current is the message in process: use it in a handler")
-        return Current(work.processing, self._sink)
+        return Current(handled(Polled).processing, self._sink)
+
+    def serve(self, producer: confluent_kafka.Producer) -> None:
+        """Serve the delivery reports of a producer from now on."""
+        self._producers.add(producer)
 
     def subscribe(
         self,
@@ -246,16 +230,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
         work = self._begin(message)
         if work is None:
             return
-        token = current.set(work)
-        try:
-            if work.error is None:
-                check_done(handler, handler(message, *args))
-        except Exception as raised:
-            work.returned(raised)
-        else:
-            work.returned()
-        finally:
-            current.reset(token)
+        work.run(handler, message, *args)
+        work.returned()
 
     def commit(self, *args: Any, asynchronous: bool = True, **kwargs: Any) -> Any:
         """Commit the offsets below which every message is processed and acked, and no others.
@@ -331,7 +307,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
     def _loop(self, handler: Handler, batch: int, commit_every: float) -> None:
         due = looked = time.monotonic()
         while not self._stop.is_set():
-            first = self.poll(SETTLE if self._open else IDLE)
+            first = self.poll(SETTLE if self._in_process else IDLE)
             # A message is as long as its value, so an empty one is false.
             for message in () if first is None else (first, *self.consume(batch - 1, 0)):
                 if self._stop.is_set():
@@ -356,73 +332,48 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 self._partitions.arrived(*place, message.offset())
         return messages
 
-    def _begin(self, message: Any) -> Work | None:
+    def _begin(self, message: Any) -> Work[Read] | None:
         """Return the work of a message; None if it is not to be processed."""
-        frontier = self._partitions.read(message.topic(), message.partition(), message.offset())
-        if frontier is None:
-            return None
-        wrong: Exception | None = None
-        try:
-            ids = MessageId.from_headers(headers_of(message))
-        except InvalidBatchError as error:
-            ids, wrong = MessageId(), error
-        processing = Processing(ids, ids=self._ids)
-        work = Work(message, processing, frontier, self._done, self._producers)
-        work.error = wrong
-        self._open += 1
-        return work
+        place, offset = (message.topic(), message.partition()), message.offset()
+        ids_of = partial(_id_of, message)
+        return self._in_process.begin(message, place, offset, ids_of)
 
     def _settle(self) -> None:
         """Serve delivery reports, and ack, fail and complete what can be settled."""
         for producer in tuple(self._producers):
             producer.poll(0)
         rows: list[Row] = []
-        complete: list[Work] = []
+        complete: list[Work[Read]] = []
+        finished = self._in_process.finished
         try:
-            while self._done:
-                work = self._done.popleft()
-                if work.error is None:
-                    rows += work.acked()
-                    complete.append(work)
+            while finished:
+                work = finished.popleft()
+                tell = self._in_process.to_tell(work)
+                if tell is not None:
+                    work.run(tell, work.message.message, work.why)
+                    work.returned()
                 else:
-                    self._fail(work, work.error, rows)
+                    rows += work.rows()
+                    complete.append(work)
         finally:
             # All rows or none: after an error of the sink, the offsets stay incomplete.
             self._sink.add(rows)
             for work in complete:
-                work.frontier.complete(work.message.offset())
-            self._open -= len(complete)
-
-    def _fail(self, work: Work, error: BaseException, rows: list[Row]) -> None:
-        if work.failed:
-            raise error  # also on_failure could not get rid of it
-        message = work.message
-        log.warning(
-            "%s [%d] at offset %d failed: %r",
-            message.topic(), message.partition(), message.offset(), error,
-        )  # fmt: skip
-        (ids,) = work.processing.inputs
-        rows += work.refused(error)
-        if self._on_failure is None and not ids:
-            raise error
-        work.reopened()
-        if self._on_failure is not None:
-            token = current.set(work)
-            try:
-                check_done(self._on_failure, self._on_failure(message, error))
-            finally:
-                current.reset(token)
-        work.returned()
+                self._in_process.complete(work)
 
     def _flush_producers(self) -> None:
         end = time.monotonic() + FLUSH
         while True:
             self._settle()
             waiting = any(len(producer) for producer in self._producers)
-            if not (waiting or self._done) or time.monotonic() >= end:
+            if not (waiting or self._in_process.finished) or time.monotonic() >= end:
                 return
             for producer in tuple(self._producers):
                 producer.flush(IDLE)
+
+
+def _id_of(message: Any) -> MessageId:
+    return MessageId.from_headers(headers_of(message))
 
 
 def _places(partitions: list[Any]) -> list[Place]:

@@ -1,14 +1,15 @@
 """A Kafka producer whose messages carry their ids in the header ``acker-tuple``."""
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import confluent_kafka
 
 from acker_redis.arguments import check_is
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.kafka_messages.work import Headers, Work, with_id
+from acker_redis.integrations.core.headers import Headers, with_id
+from acker_redis.integrations.core.work import in_process
+from acker_redis.integrations.kafka_messages.in_process import Read
 from acker_redis.protocol.rows import fail_row
 from acker_redis.protocol.texts import clipped
 from acker_redis.sync.client import Acker
@@ -21,8 +22,11 @@ Report = Callable[[Any, Any], None]
 ROOM = 0.05
 """Seconds between two attempts to produce while the queue of the Kafka producer is full."""
 
-current: ContextVar[Work | None] = ContextVar("acker_kafka_message", default=None)
-"""The message that is being processed."""
+
+class Polled(Read):
+    """A message that a :class:`TrackedConsumer` has read."""
+
+    __slots__ = ()
 
 
 class TrackedProducer(confluent_kafka.Producer):
@@ -101,25 +105,19 @@ class TrackedProducer(confluent_kafka.Producer):
             KafkaException: Kafka refuses the message at once. The tree fails, too.
 
         """
-        work = current.get()
-        if work is None:
-            raise ConfigError(
-                "produce() needs a message in process, of which the new message is a child: call "
-                "it in a handler (in another thread: in a copy of its context), use sender() for "
-                "first messages, and confluent_kafka.Producer for messages that are not tracked"
-            )
+        work = in_process(Polled, "produce()", "sender()", "confluent_kafka.Producer")
         then = callback if on_delivery is None else on_delivery
-        work.producers.add(self)
-        ids = work.emit(child, edge)
+        work.message.consumer.serve(self)
+        ids = work.emit(child, edge, reported=True)
 
         def report(error: Any, message: Any) -> None:
             work.report(None if error is None else confluent_kafka.KafkaException(error))
             if then is not None:
                 then(error, message)
 
-        headers = with_id(headers, ids)
+        ours = with_id(headers, ids, str.encode)
         try:
-            self._put(topic, value, key, partition, report, timestamp, headers)
+            self._put(topic, value, key, partition, report, timestamp, ours or None)
         except BaseException as error:
             work.report(error)
             raise
@@ -151,7 +149,8 @@ class TrackedProducer(confluent_kafka.Producer):
                     if error is not None:
                         self._sink.add([fail_row(anchor, clipped(str(error)))], wait=False)
 
-                self._put(topic, record.value, record.source_id, -1, report, 0, with_id(None, each))
+                headers = with_id(None, each, str.encode)
+                self._put(topic, record.value, record.source_id, -1, report, 0, headers)
             self.poll(0)
 
         return send
@@ -164,7 +163,7 @@ class TrackedProducer(confluent_kafka.Producer):
         partition: int,
         report: Report,
         timestamp: int,
-        headers: Headers | None,
+        headers: list[tuple[Any, Any]] | None,
     ) -> None:
         put = super().produce
         while True:

@@ -21,7 +21,7 @@ from pika.exceptions import AMQPError
 
 from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.handlers import check_done
+from acker_redis.integrations.core.handlers import check_done
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling

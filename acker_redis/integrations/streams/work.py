@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError
-from acker_redis.integrations.handlers import check_done
+from acker_redis.integrations.core.handlers import check_done
 from acker_redis.integrations.streams.entries import Command, Fields, with_id
 from acker_redis.protocol.rows import Row
 from acker_redis.trees.message_id import MessageId

@@ -3,15 +3,12 @@
 from typing import Any
 
 import httpx
-import pytest
 
 from acker_redis import Acker
+from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.http import TrackedAsyncTransport, TrackedTransport
 from acker_redis.integrations.kafka import TrackedProducer
-from acker_redis.integrations.rabbitmq.deliveries import Delivery
-from acker_redis.integrations.streams.work import Work as Entry
 from acker_redis.trees.pending import Record, Verdict
-from acker_redis.trees.processing import Processing
 from acker_redis.trees.source_settings import SourceSettings
 from tests.integrations.kafka import put, read
 from tests.integrations.test_kafka import consumer_of, done, run, track, verdicts
@@ -82,15 +79,8 @@ def test_kafka_failure_is_parked_by_a_callback_that_is_empty(
     assert str(error) == "poison"
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        Delivery(1, Processing("7:40")),
-        Entry(None, b"1-0", {}, Processing("7:40"), 0.0),
-    ],
-)
-def test_first_error_counts_although_it_is_empty(work: Delivery | Entry) -> None:
-    first = Invalid()
+def test_first_error_counts_although_it_is_empty() -> None:
+    work, first = Work(None, "7:40"), Invalid()
     work.failed(first)
     work.failed(ValueError("second"))
     assert work.error is first

@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from acker_redis import ConfigError
+from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.http import TrackedAsyncTransport, TrackedTransport
-from acker_redis.integrations.http.work import Work, current
+from acker_redis.integrations.http.work import Request
 from acker_redis.protocol.rows import FAIL
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
 
 HOSTS = ["shipping", "*.shop.internal"]
 Service = Callable[[httpx.Request], httpx.Response]
@@ -37,12 +37,10 @@ def get_async(service: Service, url: str) -> None:
 
 
 @pytest.fixture
-def work() -> Iterator[Work]:
+def work() -> Iterator[Work[Request]]:
     """A request with the id 7:40 in process."""
-    sink: Any = None
-    token = current.set(found := Work(Processing("7:40"), sink))
-    yield found
-    current.reset(token)
+    with Work(Request(None), "7:40") as found:
+        yield found
 
 
 @pytest.mark.parametrize("send", [get, get_async])
@@ -60,7 +58,7 @@ def work() -> Iterator[Work]:
     ],
 )
 def test_only_named_hosts_get_ids_and_are_believed(
-    work: Work, send: Get, host: str, mark: dict[str, str], gets_id: bool, effect: str
+    work: Work[Request], send: Get, host: str, mark: dict[str, str], gets_id: bool, effect: str
 ) -> None:
     seen: list[MessageId] = []
 
@@ -80,7 +78,7 @@ def test_only_named_hosts_get_ids_and_are_believed(
 
 
 @pytest.mark.parametrize("send", [get, get_async])
-def test_redirect_to_another_host_takes_no_id_along(work: Work, send: Get) -> None:
+def test_redirect_to_another_host_takes_no_id_along(work: Work[Request], send: Get) -> None:
     seen: dict[str, bool] = {}
 
     def service(request: httpx.Request) -> httpx.Response:

@@ -95,7 +95,7 @@ class TrackedAsyncProducer(AIOKafkaProducer):
         ids = work.emit(child, edge, reported=True)
         try:
             sent: asyncio.Future[Any] = await super().send(
-                topic, value, key, partition, timestamp_ms, with_id(headers, ids, str.encode)
+                topic, value, key, partition, timestamp_ms, with_id(headers, str(ids).encode())
             )
         except BaseException as error:
             work.report(error)
@@ -140,7 +140,7 @@ class TrackedAsyncProducer(AIOKafkaProducer):
                 key = key.encode()
             if self._encodes_values and isinstance(value, str):
                 value = value.encode()
-            headers = [with_id(None, each, str.encode) for each in ids]
+            headers = [with_id(None, str(each).encode()) for each in ids]
             sent = [await put(topic, value, key, headers=each) for each in headers]
             await asyncio.gather(*sent)
 

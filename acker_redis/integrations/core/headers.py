@@ -1,35 +1,30 @@
 """Ids in the headers of messages."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from acker_redis.trees.message_id import HEADER, MessageId
+from acker_redis.trees.message_id import HEADER
 
 Headers = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
 
-def with_id(
-    headers: Headers | None, ids: MessageId, value: Callable[[str], Any] = str
-) -> list[tuple[Any, Any]]:
+def with_id(headers: Headers | None, value: Any) -> list[tuple[Any, Any]]:
     """Return headers with the id of a message, which replaces an id that they may have.
 
     Args:
         headers: A mapping, or pairs; the names are text or bytes.
-        ids: The id; with an empty one the headers have none.
-        value: Makes the header's value of the text of the id.
+        value: The header's value, as the transport takes it; if it is empty, the headers have none.
 
     Examples:
-        >>> with_id({"trace": b"x", "Acker-Tuple": b"1:2"}, MessageId({7: 40}), str.encode)
+        >>> with_id({"trace": b"x", "Acker-Tuple": b"1:2"}, b"7:40")
         [('trace', b'x'), ('acker-tuple', b'7:40')]
-        >>> with_id([(b"acker-tuple", b"1:2")], MessageId())
+        >>> with_id([(b"acker-tuple", b"1:2")], b"")
         []
 
     """
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return [
-        *(pair for pair in pairs if not is_id(pair[0])),
-        *([(HEADER, value(str(ids)))] if ids else []),
-    ]
+    ours = [(HEADER, value)] if value else []
+    return [*(pair for pair in pairs if not is_id(pair[0])), *ours]
 
 
 def is_id(name: Any) -> bool:

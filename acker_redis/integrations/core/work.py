@@ -37,7 +37,10 @@ class Work(Generic[M]):
 
     """
 
-    __slots__ = ("_kept", "_returned", "_then", "_waiting", "error", "message", "processing", "why")
+    __slots__ = (
+        "_kept", "_left_open", "_returned", "_then", "_waiting", "error", "message",
+        "processing", "why",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +61,8 @@ class Work(Generic[M]):
         self._waiting = 0
         """Children of which the transport has not reported the delivery."""
         self._kept: list[MessageId] = []
+        self._left_open = ""
+        """Why the message has no row unless it fails: it is skipped, or delivered again."""
 
     @property
     def tracked(self) -> bool:
@@ -111,18 +116,25 @@ class Work(Generic[M]):
         """Note that a message which was emitted is processed: the row of this one acks it, too."""
         self._kept.append(child)
 
+    def skip(self) -> None:
+        """Let the message be confirmed without a row, because it is a duplicate."""
+        self._left_open = "skipped"
+
+    def redeliver(self) -> None:
+        """Let the message have no row, because the transport delivers it again.
+
+        If it has sent children, it fails: no row announces them. The next delivery may send none,
+        and its ack would be false.
+        """
+        self._left_open = "redelivered"
+
     def told(self) -> None:
         """Let ``on_failure`` send messages, which are not tracked, and perhaps fail itself."""
         self.why, self.error, self._returned = self.error, None, False
 
     def rows(self) -> list[Row]:
         """Close the message, and return the rows to send; none if the handler has settled it."""
-        error = self.why if self.error is None else self.error
-        if error is not None:
-            rows = [] if self.processing.has_failed else self.processing.failed(error)
-        else:
-            rows = self.processing.acked() if self.processing.open else []
-        return rows + [ack_row(*pair) for child in self._kept for pair in child.items()]
+        return self._own_rows() + [ack_row(*ids) for child in self._kept for ids in child.items()]
 
     def run(self, function: Callable[..., object], *args: Any) -> Exception | None:
         """Call a function of the application with this message in process, unless it has failed.
@@ -156,6 +168,20 @@ class Work(Generic[M]):
 
     def __exit__(self, *_: object) -> None:
         _stack.set(tuple([each for each in _stack.get() if each is not self]))
+
+    def _own_rows(self) -> list[Row]:
+        error = self.why if self.error is None else self.error
+        if error is not None:
+            return [] if self.processing.has_failed else self.processing.failed(error)
+        if self._left_open == "skipped" or not self.processing.open:
+            return []
+        rows = self.processing.acked()
+        if not self._left_open:
+            return rows
+        (ids,) = self.processing.inputs
+        if all(row.delta == ids[row.anchor] for row in rows):
+            return []
+        return self.processing.failed("requeued after it had published messages")
 
     def _end(self) -> None:
         if self._returned and not self._waiting and self._then is not None:

@@ -3,9 +3,7 @@
 **Order of events**: the id is read from the header; the application runs, and sends its response
 and what follows it, such as Starlette's background tasks; then the row goes into the buffer of the
 producer. A process that dies before the row is sent leaves a tree that expires.
-
-**A second delivery**, by a proxy that retries, has the same id. Two rows with one id cancel each
-other, so the tree expires: a replay, and no false ack.
+A proxy that retries is a second delivery: see :mod:`acker_redis.integrations.core`.
 """
 
 import asyncio
@@ -18,10 +16,10 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
-from acker_redis.integrations.http.work import REFUSED, TRACKED, Work, current, with_phrase
-from acker_redis.protocol.texts import clipped, words
+from acker_redis.integrations.core.work import Work, current
+from acker_redis.integrations.http.work import REFUSED, TRACKED, Request, with_phrase
+from acker_redis.protocol.texts import clipped
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +116,7 @@ class TrackedRequests:
 
     async def _process(self, ids: MessageId, scope: Message, receive: Receive, send: Send) -> None:
         await self.acker.fresh_ids()
-        work = Work(Processing(ids, ids=lambda: self.acker.flows.ids), self._producer())
+        work = Work(Request(self._producer()), ids, lambda: self.acker.flows.ids)
         status, ended = 0, False
 
         async def answer(message: Message) -> None:
@@ -130,24 +128,24 @@ class TrackedRequests:
             if message["type"] in _BODY:
                 ended = not message.get("more_body", False)
 
-        token = current.set(work)
         try:
-            await self.app(scope, receive, answer)
+            with work:
+                await self.app(scope, receive, answer)
             if not status or self._fails(status):
                 work.failed(_why(scope, status))
             elif not ended:
                 work.failed(clipped(f"{scope['method']} {scope['path']}: {_CUT}"))
         except BaseException as error:
-            work.failed(words(error))
+            work.failed(error)
             raise
         finally:
-            current.reset(token)
+            work.returned()
             await self._settle(work)
 
-    async def _settle(self, work: Work) -> None:
+    async def _settle(self, work: Work[Request]) -> None:
         try:
             # A failure must not wait: the task may be cancelled.
-            await self._producer().add(work.rows(), wait=not work.error)
+            await self._producer().add(work.rows(), wait=work.error is None)
         except AckerError as error:
             log.warning("a request is neither acked nor failed, its tree expires: %s", error)
 
@@ -185,10 +183,10 @@ def current_handle() -> AsyncHandle:
         ConfigError: No request with an id is in process in this context.
 
     """
-    work = current.get()
+    work = current(Request)
     if work is None:
         raise ConfigError("current_handle() is for the handler of a request with an id")
-    return AsyncCurrent(work.processing, work.sink)
+    return AsyncCurrent(work.processing, work.message.sink)
 
 
 def _why(scope: Message, status: int) -> str:

@@ -18,8 +18,9 @@ from typing import Any
 
 import httpx
 
+from acker_redis.integrations.core.work import Work, current
 from acker_redis.integrations.http.hosts import Hosts
-from acker_redis.integrations.http.work import REFUSED, TRACKED, Work, current, with_phrase
+from acker_redis.integrations.http.work import REFUSED, TRACKED, Request, with_phrase
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees.message_id import HEADER, MessageId
 
@@ -83,7 +84,7 @@ class TrackedTransport(httpx.BaseTransport):
             httpx.TransportError: As the transport that sends.
 
         """
-        work = current.get()
+        work = current(Request)
         if work is None:
             return self._transport.handle_request(request)
         sent = _Sent(work, request, self._edge, trusted=request.url in self._hosts)
@@ -131,7 +132,7 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; see :meth:`TrackedTransport.handle_request`."""
-        work = current.get()
+        work = current(Request)
         if work is None:
             return await self._transport.handle_async_request(request)
         sent = _Sent(work, request, self._edge, trusted=request.url in self._hosts)
@@ -152,10 +153,12 @@ class TrackedAsyncTransport(httpx.AsyncBaseTransport):
 class _Sent:
     """A request that was sent, as a child of the request in process."""
 
-    def __init__(self, work: Work, request: httpx.Request, edge: str, *, trusted: bool) -> None:
+    def __init__(
+        self, work: Work[Request], request: httpx.Request, edge: str, *, trusted: bool
+    ) -> None:
         edge = request.extensions.get(EDGE, edge)
         self._work = work
-        self._child: MessageId | None = work.processing.emit(edge=edge)
+        self._child: MessageId | None = work.emit(edge=edge)
         self._request = request
         self._trusted = trusted
         # A handler, or a redirect, may pass all headers of its own request on.
@@ -182,7 +185,7 @@ class _Sent:
 
     def closed(self) -> None:
         if self._child is not None:
-            self._work.answered(self._child)
+            self._work.keep(self._child)
             self._child = None
 
 

@@ -115,7 +115,7 @@ class TrackedProducer(confluent_kafka.Producer):
             if then is not None:
                 then(error, message)
 
-        ours = with_id(headers, ids, str.encode)
+        ours = with_id(headers, str(ids).encode())
         try:
             self._put(topic, value, key, partition, report, timestamp, ours or None)
         except BaseException as error:
@@ -149,7 +149,7 @@ class TrackedProducer(confluent_kafka.Producer):
                     if error is not None:
                         self._sink.add([fail_row(anchor, clipped(str(error)))], wait=False)
 
-                headers = with_id(None, each, str.encode)
+                headers = with_id(None, str(each).encode())
                 self._put(topic, record.value, record.source_id, -1, report, 0, headers)
             self.poll(0)
 

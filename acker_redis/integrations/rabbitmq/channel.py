@@ -1,19 +1,13 @@
 """A channel of RabbitMQ that acks what its consumers have processed, first in Redis.
 
-**Order of events** for each message: its children are published; the program acks the delivery, or
-its handler returns; Redis has applied the row of the message; the broker gets the ack. A crash at
-any moment leaves a message that the broker delivers again, and none that is skipped. The same holds
-for a doubt: if Redis does not answer, the message goes back into its queue.
-
-Messages that arrive together are settled together, in one round trip to Redis.
-
-**What a second delivery does.** The tree of a message that Redis has acked, and the broker delivers
-again, gets two acks. If it is complete, the second is ignored. If not, the acks cancel each other,
-and the tree expires: a replay, and no false ack.
+**Order of events**: see :mod:`acker_redis.integrations.core`. If Redis does not answer, the message
+goes back into its queue. Messages that arrive together are settled together, in one round trip to
+Redis.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pika import BasicProperties
@@ -21,13 +15,12 @@ from pika.exceptions import AMQPError
 
 from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.core.handlers import check_done
-from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, current, unpublished
+from acker_redis.integrations.core.work import Work, begun, handled, in_process
+from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, emit, unpublished
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
-from acker_redis.trees.processing import Processing
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +77,7 @@ class TrackedChannel:
         self._channel = channel
         self._ids = acker.fresh_ids
         self._settling = Settling(acker, channel)
-        self._open: dict[int, Delivery] = {}
+        self._open: dict[int, Work[Delivery]] = {}
         """Deliveries about which nothing is decided, by tag, in their order."""
 
     def __getattr__(self, name: str) -> Any:
@@ -98,7 +91,7 @@ class TrackedChannel:
             ConfigError: No handler runs in this context.
 
         """
-        return Current(_in_process().processing, Direct(self.acker))
+        return Current(handled(Delivery).processing, Direct(self.acker))
 
     def basic_consume(
         self,
@@ -117,11 +110,10 @@ class TrackedChannel:
         check_blocking("basic_consume()", on_message_callback=on_message_callback)
 
         def deliver(_: object, method: Any, properties: Any, body: bytes) -> None:
-            delivery = Delivery(method.delivery_tag, Processing(""))
-            self._open[delivery.tag] = delivery
-            ids = id_of(properties.headers, queue)
-            delivery.processing = Processing(ids, ids=self._ids)
-            self._handle(delivery, auto_ack, on_message_callback, method, properties, body)
+            ids_of = partial(id_of, properties.headers, queue)
+            work = begun(Delivery(method.delivery_tag), ids_of, self._ids)
+            self._open[work.message.tag] = work
+            self._handle(work, auto_ack, on_message_callback, method, properties, body)
 
         return self._channel.basic_consume(
             queue, deliver, False, exclusive, consumer_tag, arguments
@@ -165,10 +157,10 @@ class TrackedChannel:
             pika.exceptions.AMQPError: The broker refuses the message. The tree fails, too.
 
         """
-        work = _in_process()
+        work = in_process(Delivery, "basic_publish()", "a RabbitSender", "the channel of pika")
         properties = BasicProperties() if properties is None else properties
         copied = bool(exchange) or is_copied(properties)
-        properties = stamped(properties, work.emit(copied, queues, child, edge))
+        properties = stamped(properties, emit(work, copied, queues, child, edge))
         mandatory = mandatory or work.tracked
         try:
             self._channel.basic_publish(exchange, routing_key, body, properties, mandatory)
@@ -240,36 +232,38 @@ class TrackedChannel:
 
     def _handle(
         self,
-        delivery: Delivery,
+        work: Work[Delivery],
         auto_ack: bool,
         handler: Handler,
         method: Any,
         properties: Any,
         body: bytes,
     ) -> None:
-        token = current.set(delivery)
+        delivery = work.message
+        raised = work.error  # of a malformed id
         try:
-            check_done(handler, handler(self, method, properties, body))
-        except Exception as error:
-            if not delivery.tracked:
-                raise
-            log.warning("a message of %s failed: %r", method.routing_key, error)
-            delivery.failed(error)
-            delivery.decide(Decision.REJECT)
-            if isinstance(error, AMQPError) and not self._channel.is_open:
-                raise  # nothing can be consumed: the program connects again
+            if raised is None:
+                raised = work.run(handler, self, method, properties, body)
+            if isinstance(raised, Exception):
+                self._reject(work, raised, method.routing_key)
+            elif auto_ack:
+                delivery.decision = delivery.decision or Decision.ACK
         except BaseException as error:
             # Without a decision the message stays open. After an ack, the handler was not through.
             if delivery.decision is Decision.ACK:
-                delivery.failed(error)
+                work.failed(error)
             raise
-        else:
-            if auto_ack:
-                delivery.decide(Decision.ACK)
         finally:
             delivery.running = False
-            current.reset(token)
-            self._finish(delivery)
+            self._finish(work)
+
+    def _reject(self, work: Work[Delivery], error: Exception, key: str) -> None:
+        if not work.tracked:
+            raise error
+        log.warning("a message of %s failed: %r", key, error)
+        work.message.decision = work.message.decision or Decision.REJECT
+        if isinstance(error, AMQPError) and not self._channel.is_open:
+            raise error  # nothing can be consumed: the program connects again
 
     def _decide(self, decision: Decision, tag: int, multiple: bool) -> None:
         tags = [each for each in self._open if each <= tag or not tag] if multiple else [tag]
@@ -278,28 +272,19 @@ class TrackedChannel:
             # It belongs to other code, or it is unknown: then the broker closes the channel.
             self.settle()
             self._settling.tell(tag, decision)
-        for delivery in found:
+        for work in found:
+            before = work.message.decision
             if decision is Decision.REJECT or (
-                decision is Decision.REQUEUE and delivery.decision is Decision.ACK
+                decision is Decision.REQUEUE and before is Decision.ACK
             ):
-                delivery.failed("rejected")
-            delivery.decide(decision)
-            self._finish(delivery)
+                work.failed("rejected")
+            work.message.decision = before or decision
+            self._finish(work)
 
-    def _finish(self, delivery: Delivery) -> None:
+    def _finish(self, work: Work[Delivery]) -> None:
         """Settle a delivery soon, if it is decided and its handler has returned."""
-        if delivery.decision is None or delivery.running:
+        if work.message.decision is None or work.message.running:
             return
-        del self._open[delivery.tag]
-        self._settling.add(delivery)
-
-
-def _in_process() -> Delivery:
-    work = current.get()
-    if work is None:
-        raise ConfigError(
-            "a message must be in process: call this in a handler of basic_consume() (in another "
-            "thread: in a copy of its context), use a RabbitSender for first messages, and the "
-            "channel of pika for messages that are not tracked"
-        )
-    return work
+        del self._open[work.message.tag]
+        work.returned()
+        self._settling.add(work)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.core.headers import is_id, with_id
 from acker_redis.trees.message_id import HEADER, MessageId
 
 Value = MessageId | dict[str, MessageId]
@@ -39,7 +40,7 @@ def id_of(headers: Any, queue: str) -> MessageId:
     if not isinstance(headers, Mapping):
         kind = type(headers).__name__
         raise InvalidBatchError(f"the headers of a message are a table, not {kind}")
-    found = [value for name, value in headers.items() if name.lower() == HEADER]
+    found = [value for name, value in headers.items() if is_id(name)]
     if len(found) > 1:
         raise InvalidBatchError(f"a message has the header {HEADER} once, not {len(found)} times")
     value = found[0] if found else ""
@@ -74,25 +75,19 @@ def is_copied(properties: Any) -> bool:
     return any(name in (properties.headers or {}) for name in ("CC", "BCC"))
 
 
-def with_id(headers: Any, ids: Value) -> dict[str, Any] | None:
-    """Return headers with the id of a message, which replaces an id that they may have.
-
-    >>> with_id({"trace": "x", "Acker-Tuple": "1:2"}, MessageId({7: 40}))
-    {'trace': 'x', 'acker-tuple': '7:40'}
-    >>> with_id(None, {"priced": MessageId({7: 40})})
-    {'acker-tuple': {'priced': '7:40'}}
-    >>> with_id({"acker-tuple": "1:2"}, MessageId())
-    """
-    headers = {name: value for name, value in (headers or {}).items() if name.lower() != HEADER}
-    if isinstance(ids, MessageId):
-        headers |= ids.to_headers()
-    elif any(ids.values()):
-        headers[HEADER] = {queue: str(each) for queue, each in ids.items()}
-    return headers or None
-
-
 def stamped(properties: Any, ids: Value) -> Any:
-    """Return a copy of ``pika.BasicProperties`` with the id of a message."""
+    """Return a copy of ``pika.BasicProperties`` with the id of a message.
+
+    >>> from types import SimpleNamespace
+    >>> given = SimpleNamespace(headers={"trace": "x", "Acker-Tuple": "1:2"})
+    >>> stamped(given, MessageId({7: 40})).headers
+    {'trace': 'x', 'acker-tuple': '7:40'}
+    >>> stamped(given, {"priced": MessageId({7: 40})}).headers
+    {'trace': 'x', 'acker-tuple': {'priced': '7:40'}}
+    """
+    value: Any = str(ids) if isinstance(ids, MessageId) else {}
+    if not isinstance(ids, MessageId) and any(ids.values()):
+        value = {queue: str(each) for queue, each in ids.items()}
     properties = copy.copy(properties)
-    properties.headers = with_id(properties.headers, ids)
+    properties.headers = dict(with_id(properties.headers, value)) or None
     return properties

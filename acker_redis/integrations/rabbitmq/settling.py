@@ -10,6 +10,7 @@ from pika.exceptions import AMQPError
 
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, InvalidBatchError
+from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, unpublished
 from acker_redis.integrations.rabbitmq.headers import anchors_of
 from acker_redis.protocol.rows import Row, fail_row
@@ -35,7 +36,7 @@ class Settling:
     def __init__(self, acker: Acker, channel: Any) -> None:
         self._acker = acker
         self._channel = channel
-        self._done: list[Delivery] = []
+        self._done: list[Work[Delivery]] = []
         self._returned: list[Row] = []
         """The failures of messages that the broker has returned."""
         self._due = False
@@ -47,9 +48,11 @@ class Settling:
         """The highest tag of these."""
         channel.add_on_return_callback(self._on_return)
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, work: Work[Delivery]) -> None:
         """Settle a decided delivery soon, whose handler has returned."""
-        self._done.append(delivery)
+        if work.message.decision is Decision.REQUEUE:
+            work.redeliver()
+        self._done.append(work)
         self._settle_soon()
 
     def settle(self) -> None:
@@ -61,8 +64,8 @@ class Settling:
         """
         done, self._done = self._done, []
         rows, self._returned = self._returned, []
-        for delivery in done:
-            rows += delivery.rows()
+        for work in done:
+            rows += work.rows()
         doubt = False
         try:
             apply(self._acker, rows)
@@ -72,10 +75,10 @@ class Settling:
         self._settled_at = time.monotonic()
         if not self._channel.is_open:
             return  # the broker delivers them again
-        for delivery in done:
-            if doubt and delivery.tracked:
-                delivery.decision = Decision.REQUEUE
-        self._tell_all(done)
+        for work in done:
+            if doubt and work.tracked:
+                work.message.decision = Decision.REQUEUE
+        self._tell_all([work.message for work in done])
         if doubt:
             time.sleep(PAUSE)
 

@@ -27,12 +27,12 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import reset_in_children
+from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.streams.entries import Fields, check_client, encoded
 from acker_redis.integrations.streams.group import Entry, Group
 from acker_redis.integrations.streams.reading import Reading
 from acker_redis.integrations.streams.settling import OnFailure, Settling
 from acker_redis.integrations.streams.work import Work, begun, in_process
-from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer

@@ -7,8 +7,7 @@ any moment leaves a tree without the row of its task, which expires, or a messag
 delivers again.
 
 **A second delivery**, with ``acks_late`` or after the visibility timeout, runs the task again under
-the same id. Two rows with one id cancel each other in the checksum, so the tree expires: a
-replay, and no false ack. If its tree is complete by then, the second row is ignored.
+the same id: see :mod:`acker_redis.integrations.core`.
 
 **Exceptions in signal handlers.** Celery logs them and continues, so a handler cannot stop a
 message that has no id. It notes the error instead, and the message in process fails.
@@ -17,7 +16,6 @@ message that has no id. It notes the error instead, and the message in process f
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,9 +28,9 @@ from celery.states import IGNORED, REJECTED, RETRY
 from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.integrations.celery.signatures import copied
-from acker_redis.integrations.celery.work import PROMISE, Work
+from acker_redis.integrations.celery.work import PROMISE, Task
 from acker_redis.integrations.core.handlers import check_done
-from acker_redis.protocol.rows import Row
+from acker_redis.integrations.core.work import Work, current
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
@@ -49,8 +47,6 @@ CLOSING = 10.0
 """Seconds for which a pool process that ends waits for the replies to its rows."""
 UNDONE = "its result could not be stored, or its next task not published"
 
-_current: ContextVar[Work | None] = ContextVar("acker_celery_work", default=None)
-"""The task that runs, or the record that is being published."""
 _tracked: "dict[int, TaskTracker]" = {}
 """The trackers, by the identity of their app, which they keep alive."""
 
@@ -132,7 +128,7 @@ class TaskTracker:
             ConfigError: No task runs in this context.
 
         """
-        work = _current.get()
+        work = current(Task)
         if work is None and self.app.current_task is None:
             raise ConfigError("current is the task that runs: use it in a task")
         return Current(work.processing if work else Processing(""), self._sink)
@@ -160,13 +156,13 @@ class TaskTracker:
         for each in ids:
             # A plain task is one message. Of others, the record's message is to publish them.
             plain = type(signature) is Signature and not self.app.conf.task_always_eager
-            processing = Processing(each, ids=self._ids)
-            work = Work(processing, self, self._edge_of, only=each if plain else None)
+            task = Task(self, self._edge_of, only=each if plain else None)
+            work = Work(task, each, self._ids)
             with self._at_work(work):
                 signature.apply_async()
             if not plain:
-                self._sink.add(work.acked())
-            elif not work.published:
+                self._sink.add(work.rows())
+            elif not task.published:
                 raise ConfigError(f"{signature!r} published no message")
 
     @contextmanager
@@ -186,7 +182,7 @@ class TaskTracker:
 
         """
         processing = tree.processing if isinstance(tree, Handle) else tree
-        with self._at_work(Work(processing, self, self._edge_of)):
+        with self._at_work(Work(Task(self, self._edge_of), processing)):
             yield
 
     def close(self) -> None:
@@ -202,12 +198,9 @@ class TaskTracker:
         self._sink.close()
 
     @contextmanager
-    def _at_work(self, work: Work) -> Iterator[None]:
-        token = _current.set(work)
-        try:
+    def _at_work(self, work: Work[Task]) -> Iterator[None]:
+        with work:
             yield
-        finally:
-            _current.reset(token)
         if isinstance(work.error, BaseException):
             raise work.error
 
@@ -219,10 +212,10 @@ class TaskTracker:
         return _tracked.get(id(getattr(task, "app", None))) is self
 
     def _on_publish(self, sender: str, headers: Any, body: Any, **_: object) -> None:
-        work = _current.get()
+        work = current(Task)
         if work is not None:
-            if work.owner is self:
-                work.publish(sender, headers, body)
+            if work.message.owner is self:
+                work.message.publish(work, sender, headers, body)
         elif headers.pop(PROMISE, None):
             log.error("the body of a chord is published outside of its header: its tree expires")
 
@@ -234,58 +227,57 @@ class TaskTracker:
         request = task.request
         ids = None if request.is_eager or not self._owns(task) else request.get(HEADER)
         if ids:
-            work = Work(Processing(ids, ids=self._ids), self, self._edge_of, task_id)
-            work.token = _current.set(work)
+            Work(Task(self, self._edge_of, task_id), ids, self._ids).__enter__()
 
     def _on_end(self, sender: Any, result: Any, **_: object) -> None:
         """Note that a task has succeeded, and that Celery has published what follows."""
-        work = _current.get()
-        if work is None or work.owner is not self:
+        work = self._current()
+        if work is None:
             return
         try:
             # Celery takes a coroutine or generator as the result if the task ignores its result.
             check_done(sender.run, result)
         except Exception as error:
             work.failed(error)
-        work.ended = work.ended or work.task_id == sender.request.id
+        task = work.message
+        task.ended = task.ended or task.task_id == sender.request.id
 
     def _on_retry(self, sender: Any, **_: object) -> None:
         """Note that a task has raised Retry: self.retry() has published it, a program need not."""
-        work = self._work_of(sender)
-        if work:
-            work.ended = work.retried
+        work = self._current(sender.request.id)
+        if work is not None:
+            work.message.ended = work.message.retried
 
     def _on_failure(self, sender: Any, task_id: str, exception: Any, **_: object) -> None:
         if not self._owns(sender):
             return
-        work = _current.get()
+        work = current(Task)
         if work is None:
             # In the worker's main process; failures in pool processes were sent there.
             if isinstance(exception, TimeLimitExceeded | WorkerLostError):
                 self._fail_received(sender, task_id, exception)
-        elif work.task_id == task_id:
+        elif work.message.task_id == task_id:
             work.failed(exception)
         elif sender.request.is_eager and self.app.conf.task_always_eager:
             # delay() has run the task at once, and its caller does not see the exception.
             work.failed(exception)
 
     def _on_finish(self, task: Any, task_id: str, retval: Any, state: Any, **_: object) -> None:
-        work = _current.get()
-        if work is None or work.owner is not self or work.task_id != task_id:
+        work = self._current(task_id)
+        if work is None:
             return
-        _current.reset(work.token)
+        work.__exit__()
         if state is None:
             return  # the process ends, and the broker or the worker decides about the task
         if state == REJECTED and retval.requeue and task.acks_late:
             return  # the broker delivers it again
         if not work.processing.open:
             return  # the task has settled it itself
-        if work.error is None and not work.ended:
+        if work.error is None and not work.message.ended:
             work.error = _unended(task.request, state, retval)
-        if work.error is None:
-            self._sink.add(work.acked())
-        else:
-            self._sink.add(work.processing.failed(_why(task, task_id, work.error)), wait=False)
+        if work.error is not None:
+            work.error = _why(task, task_id, work.error)
+        self._sink.add(work.rows(), wait=work.error is None)
 
     def _on_revoked(self, sender: Any, request: Any, terminated: bool, expired: bool,
                     **_: object) -> None:  # fmt: skip
@@ -300,10 +292,12 @@ class TaskTracker:
         except AckerError as error:
             log.warning("rows had no reply when a pool process ended: %s", error)
 
-    def _work_of(self, task: Any) -> Work | None:
-        work = _current.get()
-        ours = work and work.owner is self and work.task_id == task.request.id
-        return work if ours else None
+    def _current(self, task_id: str | None = None) -> Work[Task] | None:
+        """Return the work of this app that runs, if it is that of a task, or of any."""
+        work = current(Task)
+        if work is None or work.message.owner is not self:
+            return None
+        return work if task_id in (None, work.message.task_id) else None
 
     def _fail_received(self, task: Any, task_id: str, error: BaseException) -> None:
         request = self._received.get(task_id)
@@ -311,8 +305,7 @@ class TaskTracker:
             self._fail(request.request_dict[HEADER], _why(task, task_id, error))
 
     def _fail(self, ids: str, why: str) -> None:
-        rows: list[Row] = Processing(MessageId.parse(ids)).failed(why)
-        self._sink.add(rows, wait=False)
+        self._sink.add(Processing(MessageId.parse(ids)).failed(why), wait=False)
 
 
 def _unended(request: Any, state: str, retval: Any) -> str | None:

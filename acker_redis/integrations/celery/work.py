@@ -13,17 +13,13 @@ the body consists of. A body that is not published leaves the promise in the che
 tree expires. If two tasks keep one promise, the two cancel, and the tree expires, too.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.integrations.celery import signatures
-from acker_redis.protocol.rows import Row
+from acker_redis.integrations.core.work import Work
 from acker_redis.trees.message_id import HEADER, MessageId
-from acker_redis.trees.processing import Processing
-
-log = logging.getLogger(__name__)
 
 PROMISE = "acker-chord"
 """The header of a chord's body that has the promise. It is not sent with the body's messages."""
@@ -31,11 +27,10 @@ UNLOCK = "celery.chord_unlock"
 """The task that publishes a chord's body, with result backends that cannot count."""
 
 
-class Work:
-    """One task that runs, or one record that is being published.
+class Task:
+    """A task that runs, or a record that is being published.
 
     Args:
-        processing: The message of the task.
         owner: The tracker of its app.
         edge_of: Returns the edge of the messages of a task, by its name.
         task_id: Celery's id of the task; '' for a record.
@@ -44,38 +39,32 @@ class Work:
     """
 
     __slots__ = (
-        "_edge_of", "_kept", "_only", "_promised", "ended", "error", "owner", "processing",
-        "published", "retried", "task_id", "token",
+        "_edge_of", "_kept", "_only", "_promised", "ended", "owner", "published", "retried",
+        "task_id",
     )  # fmt: skip
 
     def __init__(
         self,
-        processing: Processing,
         owner: object,
         edge_of: Callable[[str], str],
         task_id: str = "",
         only: MessageId | None = None,
     ) -> None:
-        self.processing = processing
         self.owner = owner
         self.task_id = task_id
-        self.token: Any = None
-        """What resets the context variable."""
         self.ended = False
         """Whether Celery has reported the success of the task, or its retry was published."""
         self.retried = False
         """Whether a message with the id of the task was published: its retry."""
-        self.error: BaseException | str | None = None
-        """Why the message must fail."""
         self.published = 0
         """Messages that were published, each with a separate id."""
         self._edge_of = edge_of
         self._only = only
         self._promised: dict[str, str] = {}
         """The promise of each chord's body, by an id of the body."""
-        self._kept: dict[str, MessageId] = {}
+        self._kept: set[str] = set()
 
-    def publish(self, name: str, headers: dict[str, Any], body: Any) -> None:
+    def publish(self, work: "Work[Task]", name: str, headers: dict[str, Any], body: Any) -> None:
         """Set the id of a message that is published next, and the promises that it carries.
 
         Celery publishes a message also if this call raises. Then the message has no id, and the
@@ -85,44 +74,34 @@ class Work:
         headers.pop(HEADER, None)  # a retry has the headers of its task
         try:
             if promise:
-                self._keep(promise)
+                self._keep(work, promise)
             chords = signatures.unlocked if name == UNLOCK else signatures.bodies
-            self._promise(chords(body))
-            ids = self._next(name)
+            self._promise(work, chords(body))
+            ids = self._next(work, name)
         except BaseException as error:
-            self.failed(error)
+            work.failed(error)
             raise
         self.published += 1
         self.retried = self.retried or headers.get("id") == self.task_id
         headers |= ids.to_headers()
 
-    def failed(self, error: BaseException | str) -> None:
-        """Note that the task must fail; the first error counts."""
-        if self.error is None:
-            self.error = error
-
-    def acked(self) -> list[Row]:
-        """Return the rows of a task that has ended, with the promises it has kept."""
-        rows = self.processing.acked()
-        for promise in self._kept.values():
-            rows += Processing(promise).acked()
-        return rows
-
-    def _next(self, name: str) -> MessageId:
+    def _next(self, work: "Work[Task]", name: str) -> MessageId:
         if self._only is None:
-            return self.processing.emit(edge=self._edge_of(name))
+            return work.emit(edge=self._edge_of(name))
         if self.published:
             raise ClosedError(
                 "a record with messages=1 published several messages: emit it with messages=None"
             )
         return self._only
 
-    def _keep(self, promise: str) -> None:
+    def _keep(self, work: "Work[Task]", promise: str) -> None:
         if self._only is not None:
             raise ClosedError("the body of a chord is published outside of its header")
-        self._kept.setdefault(promise, MessageId.parse(promise))
+        if promise not in self._kept:
+            work.keep(MessageId.parse(promise))
+            self._kept.add(promise)
 
-    def _promise(self, bodies: Iterator[signatures.Body]) -> None:
+    def _promise(self, work: "Work[Task]", bodies: Iterator[signatures.Body]) -> None:
         for body in bodies:
             headers = body["options"].get("headers") or {}
             before = headers.get(PROMISE)
@@ -136,5 +115,5 @@ class Work:
             if key not in self._promised:
                 if self._only is not None:
                     raise ClosedError("emit a record that is part of a chord with messages=None")
-                self._promised[key] = str(self.processing.emit(edge=self._edge_of(body["task"])))
+                self._promised[key] = str(work.emit(edge=self._edge_of(body["task"])))
             body["options"]["headers"] = {**headers, PROMISE: self._promised[key]}

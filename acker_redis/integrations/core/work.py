@@ -31,7 +31,7 @@ class Work(Generic[M]):
 
     Args:
         message: What the transport knows of the message.
-        ids: The id of the message.
+        ids: The id of the message, or an open tree or message, whose child is sent.
         makes: Makes the ids of its children.
         then: Called once with the work when it is finished.
 
@@ -45,13 +45,13 @@ class Work(Generic[M]):
     def __init__(
         self,
         message: M,
-        ids: AnyId,
+        ids: AnyId | Processing,
         makes: Ids = PLAIN,
         *,
         then: "Callable[[Work[M]], object] | None" = None,
     ) -> None:
         self.message = message
-        self.processing = Processing(ids, ids=makes)
+        self.processing = ids if isinstance(ids, Processing) else Processing(ids, ids=makes)
         self.error: BaseException | str | None = None
         """Why the message must fail: the first error of the handler, or of a child."""
         self.why: BaseException | str | None = None

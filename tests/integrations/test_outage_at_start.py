@@ -162,7 +162,7 @@ def shop(any_server: EmbeddedRedis) -> Iterator[Shop]:
 def test_stream_worker_waits_for_the_acker_before_it_handles_entries(
     shop: Shop, away: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    monkeypatch.setattr("acker_redis.integrations.core.worker.PAUSE", 0.01)
     ids, handled = shop.put(), list[Any]()
     with Acker.from_url(away.url, shop.acker.namespace, retry_for=0) as acker:
         worker = StreamWorker(acker, shop.client, shop.orders, "pricing")

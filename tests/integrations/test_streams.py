@@ -15,8 +15,9 @@ import redis
 
 from acker_redis import Acker, AckerConfig, Batch, ClosedError, ConfigError, MessageId, Source, emit
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.integrations.core.settling import Leased
+from acker_redis.integrations.core.work import current
 from acker_redis.integrations.streams import StreamSender, StreamWorker
-from acker_redis.integrations.streams.work import current
 from tests.cluster.fixtures import cluster, session_cluster
 from tests.cluster.servers import Cluster
 from tests.waiting import wait_until
@@ -231,13 +232,13 @@ def test_slow_worker_discards_an_entry_that_another_has_taken(shop: Shop) -> Non
     slow, other = (shop.worker(idle=LATER) for _ in range(2))
 
     def handle(fields: Any) -> None:
-        work = current.get()
+        work = current(Leased)
         assert work
-        work.since -= LATER
+        work.message.since -= LATER
         shop.idle()
         assert shop.work(other, price, other) == 1
         price(fields, slow)
-        with pytest.raises(ClosedError, match="taken entry"):
+        with pytest.raises(ClosedError, match="taken message"):
             slow.renew()
 
     with slow, other:
@@ -299,7 +300,7 @@ def test_entry_stays_pending_if_it_is_unknown_whether_its_child_was_added(
 ) -> None:
     ids = shop.put(priced=shop.priced)
     worker = shop.worker()
-    module = "acker_redis.integrations.streams.settling.add"
+    module = "acker_redis.integrations.streams.group.add"
     with monkeypatch.context() as patch:
         patch.setattr(module, lambda *_: (_ for _ in ()).throw(redis.TimeoutError("no reply")))
         with pytest.raises(redis.TimeoutError):
@@ -321,7 +322,7 @@ def test_entry_stays_pending_after_a_doubtful_flush_that_its_handler_ignores(
         if b"priced" in fields:
             price(fields, worker)
             with monkeypatch.context() as patch, pytest.raises(redis.TimeoutError):
-                patch.setattr("acker_redis.integrations.streams.settling.add", no_reply)
+                patch.setattr("acker_redis.integrations.streams.group.add", no_reply)
                 worker.flush()
 
     with shop.worker() as worker:
@@ -333,7 +334,7 @@ def test_entry_stays_pending_after_a_doubtful_flush_that_its_handler_ignores(
 def test_many_children_are_added_while_their_handler_runs(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acker_redis.integrations.streams.worker.MOST", 3)
+    monkeypatch.setattr("acker_redis.integrations.core.worker.MOST", 3)
     ids = shop.put()
     (anchor,) = ids
 
@@ -380,9 +381,9 @@ def test_slow_entry_of_a_stream_that_was_deleted_is_not_acked(shop: Shop) -> Non
     ids = shop.put()
 
     def handle(_: Any) -> None:
-        work = current.get()
+        work = current(Leased)
         assert work
-        work.since -= LATER
+        work.message.since -= LATER
         shop.client.delete(shop.orders)
 
     with shop.worker(idle=LATER) as worker:
@@ -505,7 +506,7 @@ def test_run_needs_the_namespace(any_server: EmbeddedRedis) -> None:
 def test_run_survives_errors_of_the_connection(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.put()
     worker = shop.worker()
-    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    monkeypatch.setattr("acker_redis.integrations.core.worker.PAUSE", 0.01)
     whole, errors = worker._group.new, [redis.ConnectionError("reset"), redis.TimeoutError("slow")]
 
     def new(*args: Any) -> Any:

@@ -74,7 +74,7 @@ def test_run_goes_on_after_a_transient_error(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     ids = shop.put()
-    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    monkeypatch.setattr("acker_redis.integrations.core.worker.PAUSE", 0.01)
     worker = shop.worker()
     fail_once(shop, monkeypatch, error)
     worker.run(lambda _: worker.stop())
@@ -126,9 +126,9 @@ def test_run_ends_after_a_lasting_error(shop: Shop) -> None:
 def test_run_goes_on_for_a_while_after_a_refusal_that_may_pass(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, patient: bool
 ) -> None:
-    monkeypatch.setattr("acker_redis.integrations.streams.worker.PAUSE", 0.01)
+    monkeypatch.setattr("acker_redis.integrations.core.worker.PAUSE", 0.01)
     if not patient:
-        monkeypatch.setattr("acker_redis.integrations.streams.worker.PATIENCE", 0.0)
+        monkeypatch.setattr("acker_redis.integrations.core.worker.PATIENCE", 0.0)
     refused = [redis.AuthenticationError("WRONGPASS"), redis.exceptions.OutOfMemoryError("full")]
     worker, read = shop.worker(), shop.client.xreadgroup
 

@@ -1,8 +1,7 @@
 """Redis Streams: a work queue that tracks what its workers do.
 
 It needs no further library. ``worker.py`` processes the entries of a consumer group: ``reading.py``
-gets them, and ``settling.py`` acks or fails them. ``sender.py`` sends the records of a source.
-``group.py`` has the commands of a group, ``work.py`` is the state of one entry in process,
+gets them. ``sender.py`` sends the records of a source. ``group.py`` has the commands of a group,
 ``entries.py`` makes entries with ids.
 """
 

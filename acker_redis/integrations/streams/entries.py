@@ -3,11 +3,13 @@
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import redis
 
 from acker_redis.errors import ConfigError
+from acker_redis.integrations.core.headers import with_id
 from acker_redis.sync.connection import reconnect
 from acker_redis.transport.clients import check_reads_masters
 from acker_redis.transport.errors import must_leave
@@ -56,20 +58,16 @@ def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Com
         raise redis.DataError(f"the fields of an entry are a mapping, not empty, not {fields!r}")
     encode = client.get_encoder().encode
     trim = () if maxlen is None else (b"MAXLEN", b"~", encode(maxlen))
-    parts: list[Any] = [encode(stream), *trim, b"*"]
-    for name, value in fields.items():
-        name = encode(name)
-        if bytes(name).lower() != HEADER.encode():
-            parts += name, encode(value)
-    return tuple(parts)
+    pairs = with_id([(encode(name), encode(value)) for name, value in fields.items()], b"")
+    return (encode(stream), *trim, b"*", *chain.from_iterable(pairs))
 
 
-def with_id(command: Command, ids: MessageId) -> Command:
+def stamped(command: Command, ids: MessageId) -> Command:
     """Add the field ``acker-tuple`` to the arguments of XADD.
 
     An entry has at least one field: without any other it gets an empty id.
 
-    >>> with_id((b"orders", b"*", b"name", b"a hat"), MessageId({7: 40}))
+    >>> stamped((b"orders", b"*", b"name", b"a hat"), MessageId({7: 40}))
     (b'orders', b'*', b'name', b'a hat', b'acker-tuple', b'7:40')
     """
     return (*command, HEADER.encode(), str(ids).encode()) if ids or command[-1] == b"*" else command

@@ -5,12 +5,16 @@ say how often an entry was delivered, and on Redis 6.2 it hides the key of a del
 takes an entry only if it is still idle, so two workers never take the same one.
 """
 
+import os
+import secrets
+import socket
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import redis
 
-from acker_redis.integrations.streams.entries import Fields, following
+from acker_redis.integrations.streams.entries import Command, Fields, add, following
+from acker_redis.trees.message_id import MessageId
 
 Entry = tuple[Any, Fields]
 """The key of an entry and its fields."""
@@ -30,19 +34,48 @@ class Group:
     Args:
         client: A client of redis-py.
         stream: The name of the stream.
-        name: The name of the group.
-        consumer: The name of the consumer.
+        group: The name of the group.
+        consumer: The name of the consumer; None for a random one.
+        idle: Seconds after which an entry goes to another worker.
+        delete: Whether entries are deleted from the stream, too.
 
     """
 
-    def __init__(self, client: Any, stream: str, name: str, consumer: str) -> None:
-        self.client, self.stream, self.name, self.consumer = client, stream, name, consumer
+    errors: tuple[type[Exception], ...] = (
+        redis.RedisError,
+        redis.exceptions.RedisClusterException,
+    )
+
+    def __init__(
+        self, client: Any, stream: str, group: str, consumer: str | None, idle: float, delete: bool
+    ) -> None:
+        self.client, self.name, self.group = client, stream, group
+        self._idle, self._delete = int(idle * 1000), delete
+        self._given = consumer
+        self.join()
+
+    def join(self) -> None:
+        """Take the name of the consumer: another one in a forked child."""
+        random = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.consumer = self._given or random
+
+    def id_of(self, fields: Fields) -> MessageId:
+        """Return the id of an entry; raise InvalidBatchError if it is malformed."""
+        return MessageId.from_headers(fields)
+
+    def add(self, children: list[Command]) -> list[Exception | None]:
+        """Add entries to streams; see :func:`acker_redis.integrations.streams.entries.add`."""
+        return add(self.client, children)
+
+    def passes(self, _: Exception) -> bool:
+        """Return False: the worker knows the errors of Redis."""
+        return False
 
     @following()
     def create(self) -> None:
         """Create the group, at the first entry of the stream; a no-op if it exists."""
         try:
-            self.client.xgroup_create(self.stream, self.name, id="0", mkstream=True)
+            self.client.xgroup_create(self.name, self.group, id="0", mkstream=True)
         except redis.ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
@@ -51,7 +84,7 @@ class Group:
     def new(self, count: int, block: int | None) -> list[Entry]:
         """Return up to ``count`` entries that no consumer has received; wait ``block`` ms."""
         read = self.client.xreadgroup
-        found = read(self.name, self.consumer, {self.stream: ">"}, count=count, block=block)
+        found = read(self.group, self.consumer, {self.name: ">"}, count=count, block=block)
         if isinstance(found, dict):  # RESP3
             return [entry for lists in found.values() for each in lists for entry in each]
         return [entry for _, entries in found for entry in entries]
@@ -72,10 +105,10 @@ class Group:
             UnicodeDecodeError: The client decodes replies, and the entry is no text.
 
         """
-        for found, fields in self.client.xclaim(self.stream, self.name, self.consumer, idle, [key]):
+        for found, fields in self.client.xclaim(self.name, self.group, self.consumer, idle, [key]):
             if found is not None:
                 return dict(fields)
-            self.done([key], delete=False)  # Redis 6.2; later versions have done it
+            self._leave([key])  # Redis 6.2; later versions have done it
         return None
 
     @following()
@@ -84,7 +117,7 @@ class Group:
 
         None if the entry was deleted from the stream.
         """
-        found = self.client.execute_command("XRANGE", self.stream, key, key, NEVER_DECODE=True)
+        found = self.client.execute_command("XRANGE", self.name, key, key, NEVER_DECODE=True)
         return dict(found[0][1]) if found else None
 
     def owns(self, key: Any) -> bool:
@@ -95,44 +128,48 @@ class Group:
         """Restart the idle time of an entry, without a further delivery."""
         self._own([key], 0)
 
-    def give_back(self, keys: list[Any], idle: int) -> None:
+    def give_back(self, keys: list[Any]) -> None:
         """Let other workers take entries of this consumer over at once."""
         if keys:
-            self._own(keys, idle)
+            self._own(keys, self._idle)
 
-    @following()
-    def done(self, keys: list[Any], *, delete: bool) -> None:
-        """Remove entries from the group, and, if asked, from the stream."""
-        if not keys:
-            return
-        pipe = self.client.pipeline(transaction=False)
-        pipe.xack(self.stream, self.name, *keys)
-        if delete:
-            pipe.xdel(self.stream, *keys)
-        pipe.execute()
+    def done(self, keys: list[Any]) -> None:
+        """Remove entries from the group, and, if so set, from the stream."""
+        if keys:
+            self._leave(keys, delete=self._delete)
 
     @following()
     def leave(self) -> None:
-        """Remove the consumer if nothing is pending for it.
+        """Remove a consumer with a random name if nothing is pending for it.
 
-        With pending entries Redis would forget those, too. The name must not be in use elsewhere.
+        With pending entries Redis would forget those, too. A given name may be in use elsewhere.
         """
+        if self._given is not None:
+            return
         with suppress(redis.ResponseError):  # the group may be deleted
             if not self.client.xpending_range(
-                self.stream, self.name, min="-", max="+", count=1, consumername=self.consumer
+                self.name, self.group, min="-", max="+", count=1, consumername=self.consumer
             ):
-                self.client.xgroup_delconsumer(self.stream, self.name, self.consumer)
+                self.client.xgroup_delconsumer(self.name, self.group, self.consumer)
+
+    @following()
+    def _leave(self, keys: list[Any], *, delete: bool = False) -> None:
+        pipe = self.client.pipeline(transaction=False)
+        pipe.xack(self.name, self.group, *keys)
+        if delete:
+            pipe.xdel(self.name, *keys)
+        pipe.execute()
 
     @following()
     def _own(self, keys: list[Any], idle: int) -> None:
-        args = self.stream, self.name, self.consumer, 0, keys
+        args = self.name, self.group, self.consumer, 0, keys
         self.client.xclaim(*args, idle=idle, justid=True)
 
     @following()
     def _pending(self, first: Any, last: Any, idle: int | None = None) -> list[Left]:
         try:
             found = self.client.xpending_range(
-                self.stream, self.name, min=first, max=last, count=1, idle=idle
+                self.name, self.group, min=first, max=last, count=1, idle=idle
             )
         except redis.ResponseError as error:
             if is_missing(error):

@@ -7,13 +7,11 @@ delivery on, a crash counts for this entry only.
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
 
 import redis
 
 from acker_redis.errors import AckerError
-from acker_redis.integrations.streams.entries import Fields
+from acker_redis.integrations.core.queues import Fail
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.sync.connection import reconnect
 from acker_redis.transport.errors import must_leave
@@ -24,8 +22,6 @@ ROUND = 0.1
 """Seconds that the entries of one batch should take: the batches are made to fit."""
 TRIES = 10
 """Attempts to take over an entry between two reads of new ones: other workers may be faster."""
-
-Fail = Callable[[Any, Fields, Exception], None]
 
 
 class Reading:
@@ -72,10 +68,6 @@ class Reading:
             self._group.create()
             return self.read(count, block, fail)
 
-    def is_late(self) -> bool:
-        """Return whether other workers may soon take over the entries that read() has returned."""
-        return time.monotonic() - self.read_at > self._idle / 2
-
     def _pace(self) -> None:
         """Let the next batch take about ROUND seconds, so that a worker holds few entries."""
         given, self._given = self._given, 0
@@ -115,7 +107,7 @@ class Reading:
                 fields, wrong = self._group.undecoded(left.key), error
             if fields is None:
                 log.info("%s: entry %s of %s is deleted, or taken by another worker",
-                         self._group.stream, left.key, left.consumer)  # fmt: skip
+                         self._group.name, left.key, left.consumer)  # fmt: skip
                 continue
             self.read_at = now
             if left.deliveries >= self._deliveries:

@@ -1,65 +1,22 @@
 """A worker of a consumer group: processes entries, acks them, and takes over those of dead workers.
 
-``reading.py`` gets the entries, ``settling.py`` settles those whose handlers have returned. This
-module has the methods for programs and handlers, and the loop.
+``reading.py`` gets the entries, ``group.py`` has the commands. The worker is that of all queues, in
+:mod:`acker_redis.integrations.core.worker`.
 """
 
-import logging
-import math
-import os
-import secrets
-import socket
-import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import redis
-
-from acker_redis.arguments import check_blocking, check_is
-from acker_redis.errors import (
-    BacklogError,
-    BufferFullError,
-    ClosedError,
-    ConfigError,
-    FenceError,
-    RedisRefusedError,
-    RedisUnavailableError,
-)
-from acker_redis.flows.forks import reset_in_children
-from acker_redis.integrations.core.until_signal import until_signal
-from acker_redis.integrations.streams.entries import Fields, check_client, encoded
+from acker_redis.errors import ConfigError
+from acker_redis.integrations.core.failures import OnFailure
+from acker_redis.integrations.core.worker import BLOCK, Worker
+from acker_redis.integrations.streams.entries import Fields, check_client, encoded, stamped
 from acker_redis.integrations.streams.group import Entry, Group
 from acker_redis.integrations.streams.reading import Reading
-from acker_redis.integrations.streams.settling import OnFailure, Settling
-from acker_redis.integrations.streams.work import Work, begun, in_process
-from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
-from acker_redis.sync.producer import Producer
-from acker_redis.transport.errors import is_transient, may_pass
-
-log = logging.getLogger(__name__)
-
-BLOCK = 0.1
-"""Seconds that read() waits for entries, and after which run() notices a signal."""
-PAUSE = 0.5
-"""Seconds between two attempts of run() while Redis does not answer."""
-PATIENCE = 60.0
-"""Seconds for which run() goes on while Redis refuses it, as during the rotation of a password."""
-MOST = 1000
-"""Children of one entry that wait to be added."""
-
-REFUSED = (redis.RedisError, redis.exceptions.RedisClusterException)
-"""Errors of redis-py."""
-RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
-"""Errors of acker-redis after which run() goes on."""
-CAUGHT = (*REFUSED, *RETRIED, RedisRefusedError)
-"""Errors after which run() may go on."""
-
-Handler = Callable[..., object]
 
 
-class StreamWorker:
+class StreamWorker(Worker):
     """A worker that processes the entries of a stream, as a consumer of a group.
 
     :meth:`run` calls a handler with the fields of each entry. The entry is acked when the handler
@@ -130,96 +87,21 @@ class StreamWorker:
         delete: bool = False,
         on_failure: OnFailure | None = None,
     ) -> None:
-        check_is(acker, Acker, "a StreamWorker")
-        check_blocking("a StreamWorker", on_failure=on_failure)
         if not idle >= 0.001:
             raise ConfigError(f"idle is a number of seconds, at least 0.001, not {idle!r}")
         if type(deliveries) is not int or deliveries < 1:
             raise ConfigError(f"deliveries is a number, at least 1, not {deliveries!r}")
         check_client(client, "a StreamWorker")
-        self.acker = acker
         self.stream = stream
         self._client = client
-        self._idle, self._consumer = idle, consumer
-        self._sink = Producer(acker)
-        self._group = Group(client, stream, group, "")
+        self._group = Group(client, stream, group, consumer, idle, delete)
         self._reading = Reading(self._group, idle, deliveries)
-        self._settling = Settling(self._group, self._sink, idle, delete, on_failure)
-        self._stop = threading.Event()
-        self._worked_at = -math.inf
-        """When run() has last done a round, on the ``time.monotonic`` clock."""
-        self.reset_after_fork()
-        reset_in_children(self)
-        self._closed = False
+        super().__init__(acker, self._group, self._reading, idle, on_failure)
 
     def reset_after_fork(self) -> None:
-        """Begin without the entries of the parent, and with another name in the group.
-
-        A forked child calls this.
-        """
-        me = self._consumer or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._group.consumer = me
-        self._settling.reset_after_fork()
-
-    @property
-    def current(self) -> Handle:
-        """The handle of the entry in process, for ``fail()``.
-
-        Raises:
-            ConfigError: No handler of this worker runs in this context.
-
-        """
-        return Current(in_process(self).processing, self._sink)
-
-    @property
-    def key(self) -> Any:
-        """The key of the entry in process, such as ``b"1700000000000-0"``.
-
-        It is the same in each delivery of the entry, and tells it from a duplicate: see
-        :meth:`drop`.
-
-        Raises:
-            ConfigError: No handler of this worker runs in this context.
-
-        """
-        return in_process(self).key
-
-    def run(self, handler: Handler, *, count: int = 100) -> None:
-        """Process entries until :meth:`stop`, SIGTERM or SIGINT; then close.
-
-        In the main thread it handles the first of these signals: the handler that runs returns, and
-        entries that were read and not handled go to other workers at once. A second signal acts as
-        before. While Redis does not answer, it logs that and tries again. A refusal that may pass,
-        such as a full memory or a password that is being rotated, ends it after a minute, and
-        before it has worked at all at once.
-
-        Args:
-            handler: ``handler(fields)`` is called with the fields of each entry, as redis-py
-                returns them. It may call :meth:`xadd`.
-            count: Maximum number of entries that are read at once. Fewer are read if handlers are
-                slow. With 1, no entry ever waits for the handler of another.
-
-        Raises:
-            NamespaceNotFoundError: The namespace does not exist.
-            RedisRefusedError, redis.RedisError: Redis refuses, see above.
-            Exception: What ``on_failure`` raises, or the failure of an entry without an id: see
-                the class.
-
-        """
-        check_blocking("run()", handler=handler)
-        try:
-            with until_signal(self._stop.set):
-                while not self._stop.is_set():
-                    try:
-                        self._round(handler, count)
-                        self._worked_at = time.monotonic()
-                    except CAUGHT as error:
-                        if not self._passes(error):
-                            raise
-                        log.warning("%s: entries stay pending: %s", self.stream, error)
-                        self._stop.wait(PAUSE)
-        finally:
-            self.close()
+        """Begin without the entries of the parent, and with another name in the group."""
+        super().reset_after_fork()
+        self._group.join()
 
     def read(self, count: int = 100, block: float = BLOCK) -> list[tuple[str, list[Entry]]]:
         """Settle handled entries, and return entries to :meth:`handle`, as XREADGROUP does.
@@ -241,32 +123,8 @@ class StreamWorker:
             AckerError, Exception: As :meth:`settle`.
 
         """
-        _ = self.acker.config  # until it is known no row can be applied, so no handler runs
-        self.settle()
-        entries = self._reading.read(count, block, self._fail)
+        entries = self._read(count, block)
         return [(self.stream, entries)] if entries else []
-
-    def handle(self, key: Any, fields: Fields, handler: Handler, *args: Any) -> None:
-        """Call ``handler(fields, *args)``; the entry is acked or failed soon, by :meth:`settle`.
-
-        An Exception of the handler fails the message, and is not raised. An entry that was read
-        too long ago is left to other workers.
-
-        Raises:
-            BaseException: What the handler raises that is no Exception: the entry stays pending.
-            redis.RedisError, AckerError, Exception: As :meth:`settle`.
-
-        """
-        if self._reading.is_late():
-            log.info("%s: entry %s waited too long, another worker gets it", self.stream, key)
-            return
-        work = self._begin(key, fields)
-        if work.error is None:
-            try:
-                work.call(handler, fields, *args)
-            except Exception as error:
-                work.failed(error)
-        self._settling.put(work)
 
     def xadd(
         self,
@@ -297,114 +155,5 @@ class StreamWorker:
             redis.DataError: A field is of a wrong type, or there are none.
 
         """
-        work = in_process(self)
-        if work.put(encoded(self._client, name, fields, maxlen), child, edge) >= MOST:
-            self.flush()
-
-    def flush(self) -> None:
-        """Add the entries that the handler has given to :meth:`xadd` now.
-
-        Raises:
-            ConfigError: No handler of this worker runs in this context.
-            redis.RedisError: No reply: some may have been added. The entry in process stays
-                pending, also if the handler catches this.
-
-        """
-        self._settling.add_children([in_process(self)])
-
-    def drop(self) -> None:
-        """Let the entry in process be removed without a row, because it is a duplicate.
-
-        Two entries have one id if a worker died between ``xadd(.., child=)`` and the removal of its
-        own entry. Two acks would cancel each other. A handler that has noted :attr:`key` with its
-        result drops an entry with another key.
-
-        Raises:
-            ConfigError: No handler of this worker runs in this context.
-
-        """
-        in_process(self).dropped = True
-
-    def renew(self) -> None:
-        """Restart the time after which the entry in process goes to another worker.
-
-        The timeout of its tree restarts, too. For handlers that take longer than ``idle``.
-
-        Raises:
-            ConfigError: No handler of this worker runs in this context.
-            ClosedError: Another worker has the entry already.
-            redis.RedisError, AckerError: Redis does not answer.
-
-        """
-        work = in_process(self)
-        if not self._group.owns(work.key):
-            raise ClosedError(f"another worker has taken entry {work.key!r} over")
-        now = time.monotonic()
-        self._group.keep(work.key)
-        work.since = now
-        Current(work.processing, self._sink).reset_timeout()
-
-    def settle(self) -> None:
-        """Add the children of handled entries, apply their rows, and remove them from the group.
-
-        :meth:`read` and :meth:`handle` call it in time.
-
-        Raises:
-            redis.RedisError, AckerError: Redis does not answer: the entries stay pending.
-            Exception: What ``on_failure`` raises, or the failure of an entry without an id. That
-                entry stays pending, and all others are settled.
-
-        """
-        self._settling.settle()
-
-    def stop(self) -> None:
-        """End :meth:`run` when the handler that runs has returned. Any thread may call it."""
-        self._stop.set()
-
-    def close(self) -> None:
-        """Settle handled entries, and leave the group. A second call is a no-op."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self.settle()
-            if self._consumer is None:
-                self._group.leave()
-        except CAUGHT as error:
-            if not self._passes(error):
-                raise
-            log.warning("%s: entries will be delivered again: %s", self.stream, error)
-        finally:
-            self._sink.close()
-
-    def __enter__(self) -> "StreamWorker":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _round(self, handler: Handler, count: int) -> None:
-        for _, entries in self.read(count):
-            for number, (key, fields) in enumerate(entries):
-                if self._stop.is_set():
-                    if not self._reading.is_late():
-                        left = [each for each, _ in entries[number:]]
-                        self._group.give_back(left, int(self._idle * 1000))
-                    return
-                self.handle(key, fields, handler)
-
-    def _begin(self, key: Any, fields: Fields) -> Work:
-        return begun(self, key, fields, self.acker.fresh_ids, self._reading.read_at)
-
-    def _fail(self, key: Any, fields: Fields, error: Exception) -> None:
-        """Settle an entry that no handler gets."""
-        work = self._begin(key, fields)
-        work.failed(error)
-        self._settling.put(work)
-        self.settle()
-
-    def _passes(self, error: Exception) -> bool:
-        """Return whether an error may be gone at the next attempt."""
-        if isinstance(error, RETRIED) or is_transient(error):
-            return True
-        return may_pass(error) and time.monotonic() - self._worked_at < PATIENCE
+        command = encoded(self._client, name, fields, maxlen)
+        self._emit(partial(stamped, command), child, edge)

@@ -40,6 +40,7 @@ TIER_OF = {
     "integrations": FULL,
     "integrations/test_aiokafka.py": QUICK,
     "integrations/test_celery.py": QUICK,
+    "integrations/test_core.py": QUICK,
     "integrations/test_http.py": QUICK,
     "integrations/test_kafka.py": QUICK,
     "integrations/test_otel.py": QUICK,

@@ -158,6 +158,24 @@ def test_poison_message_goes_to_a_dead_letter_topic_before_its_offset_is_committ
     assert done(servers, topic) == 3
 
 
+def test_message_whose_failure_cannot_be_told_stays_open_and_is_delivered_again(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    put(servers, topic, track(orders, "a"))
+
+    def poison(_: Any) -> None:
+        raise ValueError("poison")
+
+    def park(*_: Any) -> None:
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        consumer_of(orders, servers, topic, on_failure=park).run(poison)
+    assert (verdicts(orders), done(servers, topic)) == ({}, 0)
+    run(consumer_of(orders, servers, topic), lambda _: None, 1)
+    assert verdicts(orders) == {"a": ("ack", "")}
+
+
 def test_message_without_a_header_that_fails_ends_the_run_and_stays(
     orders: Acker, servers: str, topic: str
 ) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.integrations.kafka_messages.work import with_id
+from acker_redis.integrations.core.headers import with_id
 from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.spark import anchors_of, from_headers, to_headers
 from acker_redis.spark.names import Names, need_ids
@@ -92,7 +92,7 @@ VALID: list[Headers | None] = [
 def test_spark_and_the_kafka_producer_read_and_write_the_same_headers(spark: SparkSession) -> None:
     ids = MessageId({7: 40, 3: 41})
     given = [("trace", b"x"), ("Acker-Tuple", b"1:2")]
-    written: Any = with_id(list(given), ids)
+    written: Any = with_id(given, str(ids).encode())
     (read,) = with_headers(spark, [written]).select(from_headers()).collect()
     assert dict(map(tuple, read["anchors"])) == dict(ids)
     df = with_headers(spark, [given])

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,18 +16,19 @@ import pytest
 from acker_redis import Acker, Bolt, Producer
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer
 from acker_redis.integrations.aiokafka import TrackedAsyncConsumer
-from acker_redis.integrations.aiokafka import producer as aiokafka
-from acker_redis.integrations.celery import TaskTracker, tracker
+from acker_redis.integrations.aiokafka.producer import Got
+from acker_redis.integrations.celery import TaskTracker
+from acker_redis.integrations.celery.work import Task
+from acker_redis.integrations.core.settling import Leased
+from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.http import current_handle
-from acker_redis.integrations.http import work as http
+from acker_redis.integrations.http.work import Request
 from acker_redis.integrations.kafka import TrackedConsumer
-from acker_redis.integrations.kafka import producer as kafka
+from acker_redis.integrations.kafka.producer import Polled
 from acker_redis.integrations.rabbitmq import TrackedChannel
-from acker_redis.integrations.rabbitmq import deliveries as rabbitmq
+from acker_redis.integrations.rabbitmq.deliveries import Delivery
 from acker_redis.integrations.streams import StreamWorker
-from acker_redis.integrations.streams import work as streams
 from acker_redis.trees import forgotten
-from acker_redis.trees.processing import Processing
 
 Begin = Callable[..., Any]
 
@@ -123,20 +125,19 @@ def test_handle_of_a_message_that_an_integration_settles_is_not_reported(
     reports: Callable[[], list[str]],
 ) -> None:
     """A handler that takes longer writes ``worker.current.reset_timeout()``."""
-    owners = [
-        (TaskTracker, tracker._current),
-        (TrackedConsumer, kafka.current),
-        (TrackedAsyncConsumer, aiokafka.current),
-        (TrackedChannel, rabbitmq.current),
-        (StreamWorker, streams.current),
-    ]
     owner = SimpleNamespace(_sink=Rows(), acker=None)
-    work: Any = SimpleNamespace(processing=Processing("7:40"), owner=owner, sink=None)
-    for kind, current in owners:
-        token = current.set(work)
-        assert kind.current.fget(owner).processing is work.processing  # type: ignore[attr-defined]
-        current.reset(token)
-    token = http.current.set(work)
-    assert current_handle().processing is work.processing
-    http.current.reset(token)
+    read = (None, None, ("orders", 0), 0, owner)
+    messages: list[tuple[Any, Any]] = [
+        (TaskTracker, Task(owner, str)),
+        (TrackedConsumer, Polled(*read)),  # type: ignore[arg-type]
+        (TrackedAsyncConsumer, Got(*read)),  # type: ignore[arg-type]
+        (TrackedChannel, Delivery(1)),
+        (StreamWorker, Leased(owner, b"1-0", {}, 0.0)),
+    ]
+    owner._in_process = partial(StreamWorker._in_process, owner)
+    for kind, message in messages:
+        with Work(message, "7:40") as work:
+            assert kind.current.fget(owner).processing is work.processing
+    with Work(Request(owner._sink), "7:40") as work:
+        assert current_handle().processing is work.processing
     assert reports() == []

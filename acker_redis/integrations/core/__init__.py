@@ -1,15 +1,17 @@
-"""The core of the integrations: a message in process, the same for each transport. No I/O.
+"""The core of the integrations: a message in process, the same for each transport.
 
 ``work.py`` is the message in process, from its handler's call until its row is sent, and finds the
 one of the current context. ``failures.py`` decides about a message that failed. ``headers.py`` puts
 ids into headers. ``handlers.py`` checks that a handler has done its work, and ``until_signal.py``
-ends a loop.
+ends a loop. ``worker.py``, ``settling.py`` and ``sender.py`` do the rest for a queue with leases,
+whose commands are in ``queues.py``.
 
 **Order of events**, for each transport. The handler runs, and each message that it sends is
 emitted first: so its id is in the row of its parent. The handler returns. The transport has taken
 each child. The row goes to Redis. The message is confirmed to the transport. A crash at any moment
-leaves a message that is delivered again, or a tree that expires, and none that is skipped. If
-one of these steps has no answer, the next one does not follow.
+leaves a message that is delivered again, or a tree that expires, and none that is skipped. If a step
+has no answer, the next one does not follow. (A response of HTTP, and a task of Celery without
+``acks_late``, is confirmed before its row is sent: then a crash leaves a tree that expires.)
 
 **A second delivery** has the same id. The tree of a message that was acked, and is delivered again
 because it was not confirmed, gets two acks. If it is complete, the second is ignored. If not, the
@@ -21,7 +23,7 @@ about a replay. ``on_failure`` is told before that; if it fails, the message has
 confirmed. Without an id no source is told: without ``on_failure`` the exception ends the consumer.
 Any other BaseException leaves the message without a row and unconfirmed.
 
-What each transport has of its own:
+In what the transports differ:
 
 ============ ====================== ====================== ================= =====================
 transport    confirmed by           a failed message       given back        why that must differ
@@ -31,7 +33,7 @@ Kafka        a commit of the        counts as complete     offsets below it  a c
 Streams      XACK, for many         leaves the group       stays pending,    a group counts its
                                                            ``idle`` seconds  deliveries
 RabbitMQ     ``basic_ack``; the     is rejected, to the    ``basic_nack``    the broker has dead
-             handler may call it    dead-letter exchange   with ``requeue``  letters of its own
+             handler may call it    dead-letter exchange   with ``requeue``  letters, too
 HTTP         the response           the exception, or the  never: a client   a response is sent
                                     status, goes on        sends it again    before the row
 Celery       Celery, by             Celery's end: after    ``acks_late``     a task ends by

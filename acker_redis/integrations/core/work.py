@@ -1,7 +1,7 @@
 """A message in process, from its handler's call until its row is sent.
 
 A message is *finished*, and may be acked or failed, when its handler has returned and the transport
-has reported on every child that it was asked to wait for. The id of a child is in the row of its
+has reported on every child that was emitted with ``reported=True``. The id of a child is in the row of its
 parent before the child is sent. So a tree never completes while one of its messages is missing.
 """
 

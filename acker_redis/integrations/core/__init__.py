@@ -9,8 +9,8 @@ whose commands are in ``queues.py``.
 **Order of events**, for each transport. The handler runs, and each message that it sends is
 emitted first: so its id is in the row of its parent. The handler returns. The transport has taken
 each child. The row goes to Redis. The message is confirmed to the transport. A crash at any moment
-leaves a message that is delivered again, or a tree that expires, and none that is skipped. If a step
-has no answer, the next one does not follow. (A response of HTTP, and a task of Celery without
+leaves a message that is delivered again, or a tree that expires, and none that is skipped. If a
+step has no answer, the next one does not follow. (A response of HTTP, and a task of Celery without
 ``acks_late``, is confirmed before its row is sent: then a crash leaves a tree that expires.)
 
 **A second delivery** has the same id. The tree of a message that was acked, and is delivered again

@@ -1,8 +1,8 @@
 """A message in process, from its handler's call until its row is sent.
 
 A message is *finished*, and may be acked or failed, when its handler has returned and the transport
-has reported on every child that was emitted with ``reported=True``. The id of a child is in the row of its
-parent before the child is sent. So a tree never completes while one of its messages is missing.
+has reported on every child that was emitted with ``reported=True``. The id of a child is in the row
+of its parent before the child is sent. So a tree never completes while a message is missing.
 """
 
 from collections.abc import Callable

@@ -13,6 +13,7 @@ program writes its value:
     tick_ms = 1e12             its maximum
     slo_ms = '0'               its default
     Reason = Literal["..."]    verdicts, reasons, causes; reason: 'a' | 'b' in TypeScript
+    PASSING = "LOADING|ASK"    codes of a server, from protocol/codes.py; also PATIENT, DEMOTED
 
 In Markdown the table of a topic follows the comment. In a file with a region, the defaults of a
 dataclass of the configuration are written, too.
@@ -27,6 +28,8 @@ from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from acker_redis.protocol.codes import CODES, Treatment
 
 Json = dict[str, Any]
 
@@ -46,6 +49,9 @@ _TEXT = re.compile(r"(\w+)(\"?\s*[:=]\s*)(['\"])([^'\"]*)\3")
 _DEFAULT = re.compile(r"^(    )(\w+)(: [^=\n]+ = )([^\n]+)$", re.M)
 _LITERAL = re.compile(r"\b(Verdict|Reason|Cause)( = Literal\[)[^\]]*(?=\])")
 _UNION = re.compile(r"\b(verdict|reason)(: )'[a-z]+'(?: \| '[a-z]+')+")
+_LIST = re.compile(
+    r"(?i:(passing|patient|demoted))((?:\[\])?\s*=.*?)(?<![A-Za-z])[A-Z]{3,}(?:\|[A-Z]{3,})+", re.S
+)
 _NAME = re.compile(r"(A-Za-z0-9_\.-\]\{1,|\b1 to )(\d+)(?=\}| characters of A-Z a-z)")
 
 
@@ -170,6 +176,17 @@ def _shown(value: float | str) -> str:
     )
 
 
+def _codes(match: re.Match[str]) -> str:
+    passing = {Treatment.FOLLOWED, Treatment.RETRIED}
+    found = {
+        "passing": [n for n, c in CODES.items() if c.treatment in passing and n != "NOSCRIPT"],
+        "patient": [n for n, c in CODES.items() if c.treatment is Treatment.PATIENT],
+        # redis-py itself leaves a server that loads its data.
+        "demoted": [n for n, c in CODES.items() if c.leave or n == "LOADING"],
+    }
+    return match[1] + match[2] + "|".join(found[match[1].lower()])
+
+
 def _limits() -> Iterator[tuple[str, ...]]:
     yield "limit", "value", "of"
     for name, (value, meaning) in spec()["limits"].items():
@@ -210,6 +227,12 @@ def _exceptions() -> Iterator[tuple[str, ...]]:
         yield f"`{name}`", meaning, f"`{kind}`"
 
 
+def _server() -> Iterator[tuple[str, ...]]:
+    yield "code", "treatment", "when"
+    for name, code in CODES.items():
+        yield f"`{name}`", code.treatment.value + ", *leave*" * code.leave, code.when
+
+
 _TABLES: dict[str, Callable[[], Iterator[tuple[str, ...]]]] = {
     "limits": _limits,
     "flags": _flags,
@@ -217,6 +240,7 @@ _TABLES: dict[str, Callable[[], Iterator[tuple[str, ...]]]] = {
     "reasons": _reasons,
     "errors": _errors,
     "exceptions": _exceptions,
+    "codes": _server,
 }
 
 
@@ -229,20 +253,21 @@ def _table(topic: str) -> str:
 
 
 def _region(suffix: str, text: str) -> str:
-    text = _LITERAL.sub(_literal, _UNION.sub(_union, text))
+    text = _LITERAL.sub(_literal, _UNION.sub(_union, _LIST.sub(_codes, text)))
     text = _TEXT.sub(_text, _RANGE.sub(partial(_range, suffix), text))
     return _DECLARED.sub(partial(_declared, suffix), text)
 
 
-MARKED = re.compile(rf"^.*{re.escape(MARK)}.*\n(?:.*\S.*\n)*", re.M)
-_TABLE = re.compile(rf"^(<!-- {re.escape(MARK)}.*: (\w+) -->\n\n)(?:\|.*\n)*", re.M)
+_FROM = rf"(?:{MARK}|From acker_redis/protocol/codes.py)"
+MARKED = re.compile(rf"^.*{_FROM}.*\n(?:.*\S.*\n)*", re.M)
+_TABLE = re.compile(rf"^(<!-- {_FROM}.*: (\w+) -->\n\n)(?:\|.*\n)*", re.M)
 
 
 def filled(text: str, suffix: str) -> str:
     """Return the text of a file with the values of the specification."""
     name = str(spec()["limits"]["MAX_NAME"][0])
     text = _NAME.sub(lambda match: match[1] + name, text)
-    if MARK not in text:
+    if not MARKED.search(text):
         return text
     if suffix == ".md":
         return _TABLE.sub(lambda match: f"{match[1]}{_table(match[2])}\n", text)
@@ -276,10 +301,12 @@ def stale() -> dict[Path, str]:
 
 
 def typed() -> list[str]:
-    """Return the limits, by name and value, that are declared outside of a region."""
+    """Return the limits and the lists of codes that are declared outside of a region."""
     found, limits = [], {name: number(value) for name, (value, _) in spec()["limits"].items()}
+    three_codes = rf"\b(?:(?:{'|'.join(CODES)})\|){{2}}(?:{'|'.join(CODES)})\b"
     for path in files():
         text = MARKED.sub("", path.read_text()) if path.suffix != ".md" else ""
+        found += [f"{path.relative_to(ROOT)}: {codes}" for codes in re.findall(three_codes, text)]
         for match in _DECLARED.finditer(text):
             for name, value in zip(match[1].split(", "), match[3].split(", "), strict=False):
                 factors = value.removesuffix("L").replace("_", "").split(" * ")

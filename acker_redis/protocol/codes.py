@@ -1,7 +1,8 @@
 """What a client does after each error code of a server, from Redis 6.2 to Valkey 9. No I/O.
 
 The codes of the scripts (``ACKER <CODE>``) are those of ``lua/README.md``; this table has those of
-the server itself. ``docs/reference/errors.md`` shows it, with the reasons.
+the server itself. ``python -m proof.spec`` writes it to ``docs/reference/errors.md``, and lists of
+them to the clients in other languages.
 """
 
 from enum import StrEnum

@@ -244,20 +244,28 @@ static const char *words_of(const redisReply *reply) {
 }
 
 /* Return whether an error reply begins with one of these codes. */
-static bool has_code(const char *words, const char *const *codes, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        size_t size = strlen(codes[i]);
-        if (!strncmp(words, codes[i], size) && (words[size] == ' ' || !words[size])) return true;
+static bool has_code(const char *words, const char *codes) {
+    size_t size = strcspn(words, " ");
+    for (const char *at = codes; *at; at += strcspn(at, "|"), at += *at == '|') {
+        if (size == strcspn(at, "|") && !strncmp(words, at, size)) return true;
     }
     return false;
 }
 
+/* From acker_redis/protocol/codes.py, by python -m proof.spec */
+/* Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
+static const char passing[] =
+    "MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF";
+/* Refusals that may pass: memory is freed, a password or a right changes. */
+static const char patient[] = "OOM|NOAUTH|WRONGPASS|NOPERM";
+/* Only a new connection can succeed: to another master, or with another password. */
+static const char demoted[] =
+    "LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS";
+
 /* Connect again after the reply of a master that was replaced, or may be soon: the address may lead
  * to another master by now, and only a new connection detects that. Only a new one authenticates. */
 static void leave_demoted(node *one, const redisReply *reply) {
-    static const char *const codes[] = {"READONLY", "MASTERDOWN", "NOREPLICAS", "LOADING",
-                                        "UNBLOCKED", "REDIRECT", "NOAUTH", "WRONGPASS"};
-    if (has_code(words_of(reply), codes, sizeof codes / sizeof *codes)) hang_up(one);
+    if (has_code(words_of(reply), demoted)) hang_up(one);
 }
 
 /* --- Clusters --- */
@@ -393,12 +401,6 @@ void acker_prefix(const acker_client *client, unsigned shard, char *prefix) {
 
 /* Set the error for an error reply. */
 static int translate(const redisReply *reply, acker_error *error) {
-    /* Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
-    static const char *const passing[] = {"LOADING",    "TRYAGAIN",  "CLUSTERDOWN", "MASTERDOWN",
-                                          "READONLY",   "BUSY",      "NOREPLICAS",  "UNBLOCKED",
-                                          "REDIRECT",   "MISCONF",   "MOVED",       "ASK"};
-    /* Refusals that may pass: a password or a right changes. */
-    static const char *const patient[] = {"NOAUTH", "WRONGPASS", "NOPERM"};
     const char *words = words_of(reply);
     /* Commands of the script before one that lacks a right may have run. */
     bool in_script = strstr(words, "The user executing the script can't ") != NULL;
@@ -408,7 +410,7 @@ static int translate(const redisReply *reply, acker_error *error) {
         snprintf(code, sizeof code, "%.*s", (int)(size < 15 ? size : 15), words + 6);
         return acker_say(error, code, "%s", words + 6 + size + (words[6 + size] != 0));
     }
-    if (has_code(words, passing, sizeof passing / sizeof *passing) ||
+    if (has_code(words, passing) ||
         !strncmp(words, "ERR max number of clients reached", 33)) {
         return acker_say(error, "UNAVAILABLE", "Redis cannot run the call now: %.200s", words);
     }
@@ -420,7 +422,7 @@ static int translate(const redisReply *reply, acker_error *error) {
         return -1;
     }
     acker_say(error, "REDIS", "Redis refused the call: %.200s", words);
-    if (error) error->may_pass = has_code(words, patient, 3) && !in_script;
+    if (error) error->may_pass = has_code(words, patient) && !in_script;
     return -1;
 }
 

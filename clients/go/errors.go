@@ -68,20 +68,20 @@ func ended(ctx context.Context, what string) error {
 	return &Error{Code: CodeUnavailable, Words: what + ": " + ctx.Err().Error(), Cause: ctx.Err()}
 }
 
-// passing matches transient states: start-up, failover, a migrating slot, a long script, a full disk.
-var passing = regexp.MustCompile(`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|` +
-	`UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|ERR max number of clients reached)\b`)
-
-// patient matches refusals that may pass: memory is freed, a password or a right changes.
-var patient = regexp.MustCompile(`^(OOM|NOAUTH|WRONGPASS|NOPERM)\b`)
+// From acker_redis/protocol/codes.py, by python -m proof.spec
+var (
+	// Transient states: start-up, failover, a migrating slot, a long script, a full disk.
+	passing = regexp.MustCompile(`^(ERR max number of clients reached|` +
+		`MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF)\b`)
+	// Refusals that may pass: memory is freed, a password or a right changes.
+	patient = regexp.MustCompile(`^(OOM|NOAUTH|WRONGPASS|NOPERM)\b`)
+	// A master that was replaced, or may be soon, and a connection that could not authenticate.
+	demoted = regexp.MustCompile(`^(LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b`)
+)
 
 // noRightInScript matches the lack of a right to a single command of a script. Commands before it may
 // have run.
 var noRightInScript = regexp.MustCompile(`The user executing the script can't |ACL failure in script: `)
-
-// demoted matches replies of a master that was replaced, or may be soon, and to a connection that could not
-// authenticate.
-var demoted = regexp.MustCompile(`^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b`)
 
 // isDemoted reports whether a server replied as a demoted master does.
 func isDemoted(err error) bool {

@@ -16,11 +16,15 @@ export function refuse(words) {
   throw new AckerError('REFUSED', words);
 }
 
+// From acker_redis/protocol/codes.py, by python -m proof.spec
 // Transient states: start-up, failover, a migrating slot, a long script, a full disk.
-const PASSING = new RegExp('^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|' +
-  'REDIRECT|MISCONF|MOVED|ASK|ClusterAllFailed|ERR max number of clients reached)\\b');
+const PASSING = new RegExp('^(ClusterAllFailed|ERR max number of clients reached|' +
+  'MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF)\\b');
 // Refusals that may pass: memory is freed, a password or a right changes. Nothing was changed.
 const PATIENT = /^(OOM|NOAUTH|WRONGPASS|NOPERM)\b/;
+// Only a new connection can succeed: to another master, or with another password.
+const DEMOTED = /^(LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/;
+
 // The right to a single command of a script: commands before it may have run.
 const NO_RIGHT_IN_SCRIPT = /The user executing the script can't |ACL failure in script: /;
 // Prefix of Redis 6.2 before the error of a command inside a script.
@@ -30,7 +34,7 @@ const wordsOf = (error) => String(error?.message ?? error).replace(IN_SCRIPT, ''
 
 /** Return whether only a new connection can succeed: to another master, or with another password. */
 export function isDemoted(error) {
-  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/.test(wordsOf(error));
+  return DEMOTED.test(wordsOf(error));
 }
 
 /** Return the AckerError for an error that a Redis client has thrown. */

@@ -37,6 +37,12 @@ _acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64
 _acker_SLOTS=4095 _acker_MAX_TEXT=255 _acker_MAX_TAKE=64 _acker_EDGE_BIT=55
 _acker_MAX_SHARDS=1024 _acker_MIN_BUCKETS=2 _acker_MAX_BUCKETS=16 _acker_MAX_EDGES=8
 
+# From acker_redis/protocol/codes.py, by python -m proof.spec
+# Transient states; refusals that may pass; and those after which only a new connection can succeed.
+_acker_PASSING='MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF'
+_acker_PATIENT='OOM|NOAUTH|WRONGPASS|NOPERM'
+_acker_DEMOTED='LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS'
+
 _acker_IN_BLOCK=$((1 << 62))
 # Versions of bash treat an unquoted backslash in a replacement differently.
 _acker_B=\\
@@ -304,33 +310,25 @@ _acker_ask() { # LINE: send a command; its reply into _acker_reply
 _acker_replied() { # WORDS: set the code and the message for an error reply
   local pattern='^(ERR )?Error running script .*: -?(ACKER|[A-Z]+ .*)$' words=$1
   [[ $words =~ $pattern ]] && words=${BASH_REMATCH[2]}
-  case $words in
-    'ACKER '*)
-      words=${words#ACKER }
-      _acker_fault=${words%% *} _acker_said=${words#* }
-      ;;
-    LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK* | \
-      UNBLOCKED* | REDIRECT* | MISCONF* | 'ERR max number of clients reached'*)
-      _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words; is it running and reachable?"
-      # The address may lead to another master now; only a new connection reaches it.
-      [[ $words == @(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)* ]] && _acker_hang_up
-      ;;
-    NOSCRIPT*) _acker_fault=NOSCRIPT _acker_said=$words ;;
-    OOM*)
-      _acker_passes=full _acker_fault=REDIS
-      _acker_said='Redis is at maxmemory and refused the call; nothing was changed. '
-      _acker_said+='Raise maxmemory, lower high_water, or let the sources take their outcomes'
-      ;;
-    *)
-      _acker_fault=REDIS _acker_said="Redis refused the call: $words"
-      # A password or a right that is missing for a while; but not inside a script, whose first commands may
-      # have run.
-      if [[ $words == @(NOAUTH|WRONGPASS|NOPERM)* && $words != *"The user executing the script can't "* ]]; then
-        _acker_passes=refused
-      fi
-      [[ $words == @(NOAUTH|WRONGPASS)* ]] && _acker_hang_up # only a new connection authenticates
-      ;;
-  esac
+  [[ $words == @($_acker_DEMOTED)' '* ]] && _acker_hang_up
+  if [[ $words == 'ACKER '* ]]; then
+    words=${words#ACKER }
+    _acker_fault=${words%% *} _acker_said=${words#* }
+  elif [[ $words == @($_acker_PASSING)' '* || $words == 'ERR max number of clients reached'* ]]; then
+    _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words; is it running and reachable?"
+  elif [[ $words == NOSCRIPT* ]]; then
+    _acker_fault=NOSCRIPT _acker_said=$words
+  elif [[ $words == OOM* ]]; then
+    _acker_passes=full _acker_fault=REDIS
+    _acker_said='Redis is at maxmemory and refused the call; nothing was changed. '
+    _acker_said+='Raise maxmemory, lower high_water, or let the sources take their outcomes'
+  else
+    _acker_fault=REDIS _acker_said="Redis refused the call: $words"
+    # Inside a script, commands before the one that lacks a right may have run.
+    if [[ $words == @($_acker_PATIENT)' '* && $words != *"The user executing the script can't "* ]]; then
+      _acker_passes=refused
+    fi
+  fi
   return 1
 }
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.codes import CODES, RETRIED, Code
 from acker_redis.protocol.config import AckerConfig
 from proof import spec
 
@@ -83,6 +84,18 @@ def test_each_number_in_a_region_is_written(changed: spec.Json) -> None:
             for region in spec.MARKED.findall(text):
                 left = [line for line in region.splitlines() if re.search(r"[=>] ?\d", line)]
                 assert not set(left) & set(same), path
+
+
+def test_new_code_of_a_server_is_written_to_each_client_and_to_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new = {"NEWCODE": Code(RETRIED, "a new state", leave=True)}
+    monkeypatch.setattr(spec, "CODES", CODES | new)
+    found = {str(path.relative_to(spec.ROOT)): text for path, text in spec.stale().items()}
+    clients = sorted(name.split("/")[1] for name in found if name.startswith("clients/"))
+    assert clients == ["c", "go", "java", "node", "perl", "php", "ruby", "shell"]
+    assert all(text.count("|NEWCODE") == 2 for name, text in found.items() if "clients" in name)
+    assert "| `NEWCODE` | retried, *leave* | a new state |" in found["docs/reference/errors.md"]
 
 
 def test_unknown_name_in_a_region_is_an_error() -> None:

@@ -1,7 +1,6 @@
-"""The error codes of servers: the table is complete, the docs show it, and the client keeps it."""
+"""The error codes of servers: the table is complete, and the client keeps it."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,25 +12,10 @@ from acker_redis.protocol.codes import CODES, FOLLOWED, PATIENT, REFUSED, RETRIE
 from acker_redis.transport.errors import code_of, is_transient, may_pass, must_leave, translate
 from tests.binaries import FINDERS, find
 
-DOCS = Path(__file__).parents[2] / "docs/reference/errors.md"
-ROW = re.compile(r"^\| `([A-Z]+)` \| (\w+) \| (.+) \|$", re.MULTILINE)
-
 
 def parsed(reply: str) -> Any:
     """Return the exception that redis-py raises for an error reply."""
     return BaseParser.parse_error(reply)
-
-
-def test_docs_have_the_same_table() -> None:
-    text = DOCS.read_text()
-    _, _, rest = text.partition("## Error codes of the server")
-    table, _, _ = rest.partition("\n## ")
-    wanted = [(name, each.treatment.value, each.when) for name, each in CODES.items()]
-    assert ROW.findall(table) == wanted
-    leaving = {name for name, each in CODES.items() if each.leave and each.treatment is RETRIED}
-    said = re.search(r"After ([^.]*?) the client closes its connections", " ".join(table.split()))
-    assert said
-    assert set(re.findall(r"`([A-Z]+)`", said[1])) == leaving
 
 
 @pytest.mark.parametrize("kind", FINDERS)

@@ -88,11 +88,15 @@ final class Client
     private const REPLY = '/^-?([A-Z][A-Z0-9]+ .*)/s';
     /** Seconds until the next attempt to read edges and salt. */
     private const IDS_RETRY = 2.0;
+    // From acker_redis/protocol/codes.py, by python -m proof.spec
     /** Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
-    private const PASSING = '/^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT'
-        . '|MISCONF|MOVED|ASK|ERR max number of clients reached)\b/';
+    private const PASSING = '/^(ERR max number of clients reached|'
+        . 'MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF)\b/';
     /** Refusals that may pass: memory is freed, a password or a right changes. */
     private const PATIENT = '/^(OOM|NOAUTH|WRONGPASS|NOPERM)\b/';
+    /** Only a new connection can succeed, perhaps to another node. */
+    private const DEMOTED = '/^(CLUSTERDOWN\b|(LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b)/';
+
     /** The lack of a right to a single command of a script: commands before it may have run. */
     private const NO_RIGHT_IN_SCRIPT = "/The user executing the script can't |ACL failure in script: /";
     /** Prefix of Redis 6.2 before the error of a command inside a script. */
@@ -667,14 +671,11 @@ final class Client
         if (preg_match('/^ACKER ([A-Z]+) (.*)/s', $words, $match)) {
             return new AckerException($match[1], $match[2]);
         }
-        if (preg_match(self::PASSING, $words)) {
-            if (preg_match('/^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCKED|REDIRECT)\b/', $words)) {
-                $this->leave();
-            }
-            return new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?");
+        if (preg_match(self::DEMOTED, $words)) {
+            $this->leave();
         }
-        if (preg_match('/^(NOAUTH|WRONGPASS)\b/', $words)) {
-            $this->leave(); // only a new connection authenticates
+        if (preg_match(self::PASSING, $words)) {
+            return new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?");
         }
         $full = str_starts_with($words, 'OOM');
         $passes = preg_match(self::PATIENT, $words) && !preg_match(self::NO_RIGHT_IN_SCRIPT, $words);

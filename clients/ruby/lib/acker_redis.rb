@@ -33,14 +33,17 @@ module AckerRedis
     LONGEST_PAUSE = 0.5
     # Seconds until the next attempt to read edges and salt.
     IDS_RETRY = 2.0
-    # Error codes of transient states: start-up, failover, a migrating slot, a long script, a full disk.
-    PASSING = /\A(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|
-                  ERR\ max\ number\ of\ clients\ reached)\b/x.freeze
+    # From acker_redis/protocol/codes.py, by python -m proof.spec
+    # Transient states: start-up, failover, a migrating slot, a long script, a full disk.
+    PASSING = /\A(ERR\ max\ number\ of\ clients\ reached|
+                  MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF)\b/x.freeze
     # Refusals that may pass: memory is freed, a password or a right changes.
     PATIENT = /\A(OOM|NOAUTH|WRONGPASS|NOPERM)\b/.freeze
+    # Only a new connection can succeed, perhaps to another master.
+    DEMOTED = /\A(LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/.freeze
+
     # The lack of a right to a single command of a script: commands before it may have run.
     NO_RIGHT_IN_SCRIPT = /The user executing the script can't |ACL failure in script: /.freeze
-    DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT)\b/.freeze
     # Prefix of Redis 6.2 before the error of a command inside a script.
     IN_SCRIPT = /\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/m.freeze
     SCRIPTS = %w[apply apply_blocks status take].to_h do |name|
@@ -460,9 +463,8 @@ module AckerRedis
       if (ours = /\AACKER ([A-Z]+) (.*)/m.match(words))
         return Error.new(ours[1], ours[2])
       end
+      @redis.close if words.match?(DEMOTED)
       if words.match?(PASSING)
-        # The address may lead to another master now; only a new connection reaches it.
-        @redis.close if words.match?(DEMOTED)
         return Error.new("UNAVAILABLE", "Redis did not answer: #{words}; is it running and reachable?")
       end
       if words.start_with?("OOM")
@@ -470,7 +472,6 @@ module AckerRedis
                "or let the sources take their outcomes"
         return Error.new("REDIS", full, :full)
       end
-      @redis.close if words.match?(/\A(NOAUTH|WRONGPASS)\b/) # only a new connection authenticates
       passes = :refused if words.match?(PATIENT) && !words.match?(NO_RIGHT_IN_SCRIPT)
       Error.new("REDIS", "Redis refused the call: #{words}", passes)
     end

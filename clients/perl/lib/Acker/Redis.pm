@@ -21,14 +21,17 @@ use constant { FIRST_PAUSE => 0.05, LONGEST_PAUSE => 0.5 };
 use constant IDS_RETRY => 2;       # seconds until the next attempt to read edges and salt
 use constant MAX_REDIRECTS => 5;
 
+# From acker_redis/protocol/codes.py, by python -m proof.spec
 # Transient states: start-up, failover, a migrating slot, a long script, a full disk.
-my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK
-  |ERR[ ]max[ ]number[ ]of[ ]clients[ ]reached)\b/x;
+my $PASSING = qr/\A(?:ERR[ ]max[ ]number[ ]of[ ]clients[ ]reached
+  |(?:MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF))\b/x;
 # Refusals that may pass: memory is freed, a password or a right changes.
 my $PATIENT = qr/\A(?:OOM|NOAUTH|WRONGPASS|NOPERM)\b/;
+# Only a new connection can succeed, perhaps to another node.
+my $DEMOTED = qr/\A(?:CLUSTERDOWN\b|(?:LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b)/;
+
 # The lack of a right to a single command of a script: commands before it may have run.
 my $NO_RIGHT_IN_SCRIPT = qr/The user executing the script can't |ACL failure in script: /;
-my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\b/;
 # Prefix of Redis 6.2 before the error of a command inside a script.
 my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
 # Error texts of Redis.pm when no reply came.

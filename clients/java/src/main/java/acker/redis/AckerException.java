@@ -29,20 +29,19 @@ public final class AckerException extends RuntimeException {
     private static final Pattern IN_SCRIPT =
             Pattern.compile("^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", Pattern.DOTALL);
 
+    // From acker_redis/protocol/codes.py, by python -m proof.spec
     /** Transient states: start-up, failover, a migrating slot, a long script, a full disk. */
-    private static final Pattern PASSING = Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|"
-            + "NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF|MOVED|ASK|ERR max number of clients reached)\\b.*", Pattern.DOTALL);
-
+    private static final Pattern PASSING = Pattern.compile("^(ERR max number of clients reached|"
+            + "MOVED|ASK|LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|MISCONF)\\b.*", Pattern.DOTALL);
     /** Refusals that may pass: memory is freed, a password or a right changes. */
     private static final Pattern PATIENT = Pattern.compile("^(OOM|NOAUTH|WRONGPASS|NOPERM)\\b.*", Pattern.DOTALL);
+    /** Replies of a master that was replaced, or may be soon, and to a connection that could not authenticate. */
+    private static final Pattern DEMOTED =
+            Pattern.compile("^(LOADING|MASTERDOWN|READONLY|NOREPLICAS|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\\b.*", Pattern.DOTALL);
 
     /** The lack of a right to a single command of a script: commands before it may have run. */
     private static final Pattern NO_RIGHT_IN_SCRIPT =
             Pattern.compile("The user executing the script can't |ACL failure in script: ");
-
-    /** Replies of a master that was replaced, or may be soon, and to a connection that could not authenticate. */
-    private static final Pattern DEMOTED =
-            Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|UNBLOCKED|REDIRECT|NOAUTH|WRONGPASS)\\b.*", Pattern.DOTALL);
 
     private final String code;
     private boolean mayPass;

@@ -32,11 +32,8 @@ local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.t
 
 -- Validation: nothing is written before the whole batch has been validated.
 
-local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
-    .. 'at least six arguments')
-end
+-- part: keys
+if #ARGV < 6 then return refuse('ARGS', 'needs at least six arguments') end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
   'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms', 'salt')

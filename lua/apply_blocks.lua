@@ -43,10 +43,9 @@ local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
 -- Validation: nothing is written before the whole batch has been validated.
 
-local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV < 9 or #ARGV % 7 ~= 2 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, two '
-    .. 'arguments, and seven more for each block')
+-- part: keys
+if #ARGV < 9 or #ARGV % 7 ~= 2 then
+  return refuse('ARGS', 'needs two arguments, and seven for each block, at least one block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',

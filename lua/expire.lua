@@ -14,11 +14,8 @@ local MAX_BYTES, MAX_GROUPS, MAX_ARGS = 192 * 1024, 500, 1000
 local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
 
-local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
-    .. 'one argument')
-end
+-- part: keys
+if #ARGV ~= 1 then return refuse('ARGS', 'needs one argument') end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges', 'unfinished:left',

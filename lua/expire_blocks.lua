@@ -16,11 +16,8 @@ local ZERO = '\0\0\0\0\0\0\0\0'
 local sub, find, format = string.sub, string.find, string.format
 local unpack_bytes, hex = struct.unpack, bit.tohex
 
-local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
-if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
-    .. 'one argument')
-end
+-- part: keys
+if #ARGV ~= 1 then return refuse('ARGS', 'needs one argument') end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
 local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges', 'slo_ms',

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import redis
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES
 from acker_redis.sync.client import Acker
@@ -16,8 +17,6 @@ from proof.simulate.backends import Backend, RedisBackend, ReferenceBackend
 from proof.simulate.redis_shard import RedisShard, glob
 from proof.simulate.replay import History, Replayed, replay
 from proof.simulate.world import MakeBackends, Played, World
-
-ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
 
 
 @contextlib.contextmanager
@@ -98,7 +97,7 @@ def summary(played: Iterable[Played]) -> list[tuple[str, int]]:
         totals.update(each.counters)
         counts.update(each.counts)
         seeds, trees, ticks = seeds + 1, trees + each.trees, ticks + each.ticks
-    endings = [(name, totals[name]) for name in (*ENDINGS, "repeated", "orphaned")]
+    endings = [(name, totals[name]) for name in COUNTERS]
     return [("seeds", seeds), ("trees", trees), ("ticks", ticks), *endings, *sorted(counts.items())]
 
 

@@ -15,6 +15,7 @@ from acker_redis.protocol.config import (
     PROFILES,
     AckerConfig,
     Profile,
+    Refresh,
     requested_config,
     wire,
 )
@@ -51,7 +52,7 @@ def create(
         ),
     ] = DEFAULTS.high_water,
     refresh: Annotated[
-        Literal["never", "update"],
+        Refresh,
         typer.Option(
             help="never: only a touch resets a tree's timeout; update: every row does, up to the "
             "deadline"

@@ -10,9 +10,9 @@ from typing import Literal
 
 from acker_redis.doctor.finding import Finding, Level, error, ok, warning
 from acker_redis.doctor.words import SHOWN, some, span
-from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.commands import NACKS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.growth import NACKS, Growth
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 from acker_redis.terminal import count_of
 

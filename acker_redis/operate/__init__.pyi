@@ -13,6 +13,7 @@ from acker_redis.doctor.backlog import (
 from acker_redis.flows.namespace_list import read_names as read_names, valid_names as valid_names
 from acker_redis.protocol.growth import Growth as Growth
 from acker_redis.protocol.reshard import Phase as Phase
+from acker_redis.protocol.status import HighWater as HighWater
 
 # Trees, and the edges on which they wait
 from acker_redis.flows.waits import MAX_SAMPLE as MAX_SAMPLE, read_waits as read_waits
@@ -48,6 +49,7 @@ from acker_redis.protocol.history import Point as Point
 from acker_redis.protocol.losses import Losses as Losses
 from acker_redis.protocol.series import (
     Bucket as Bucket,
+    Mark as Mark,
     Range as Range,
     merged_buckets as merged_buckets,
 )
@@ -69,6 +71,7 @@ from acker_redis.flows.lane import Lane as Lane
 from acker_redis.protocol.config import (
     MAX_EDGES as MAX_EDGES,
     RANGES as RANGES,
+    Refresh as Refresh,
     SCHEMA as SCHEMA,
     requested_config as requested_config,
 )
@@ -90,6 +93,7 @@ from acker_redis.protocol.keys import (
     AUDIT as AUDIT,
     AUDITED as AUDITED,
     DOTS as DOTS,
+    NAME as NAME,
     NAMESPACES as NAMESPACES,
     RESERVED as RESERVED,
     ShardKeys as ShardKeys,

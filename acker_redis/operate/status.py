@@ -13,12 +13,13 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from acker_redis.doctor.backlog import backlog_ratio, most_waiting
-from acker_redis.doctor.health import judge, rotation, wrong
+from acker_redis.doctor.health import Rotation, judge, rotation, wrong
 from acker_redis.flows.browse import OldestTree
+from acker_redis.protocol.config import Refresh
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.keys import feed_tag
 from acker_redis.protocol.reshard import Phase
-from acker_redis.protocol.status import Status
+from acker_redis.protocol.status import HighWater, Status
 from acker_redis.protocol.tree import BlockState, State, TreeState
 
 
@@ -98,7 +99,7 @@ class Configuration(_Read):
     buckets: int = Field(examples=[3])
     tick_ms: int = Field(examples=[30000])
     high_water: int = Field(examples=[100000])
-    refresh: Literal["never", "update"] = Field(
+    refresh: Refresh = Field(
         description="`never`: the timeout of a tree counts from its first row; `update`: from its "
         "last one"
     )
@@ -202,7 +203,7 @@ class Shard(_Read):
     fences: int = Field(description="Producer lanes that the shard remembers", examples=[4])
     now_ms: int = Field(description="Redis's clock", examples=[1_700_000_010_000])
     ticked_ms: int = Field(description="Time of the last tick", examples=[1_700_000_000_000])
-    rotator: Literal["on_time", "late", "away", "unknown"] = Field(
+    rotator: Rotation = Field(
         description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
         "first tick is not due yet"
     )
@@ -245,14 +246,14 @@ class NamespaceStatus(_Read):
     )
     in_blocks: int = Field(description="Of these, slots of blocks", examples=[0])
     expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
-    high_water: Literal["ok", "high", "over"] = Field(
+    high_water: HighWater = Field(
         description="`high` from the mark on, `over` from twice the mark; the worst shard counts"
     )
     high_water_ratio: float = Field(
         description="Pending trees of the worst shard, as a ratio of its share of the mark",
         examples=[0.00012],
     )
-    rotator: Literal["on_time", "late", "away", "unknown"] = Field(
+    rotator: Rotation = Field(
         description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
         "first tick is not due yet; the worst shard counts"
     )

@@ -163,7 +163,9 @@ class ShardStatus:
         return max(0, self.now_ms - self.ticked_ms - self.config.tick_ms)
 
 
-ENDED = ("acked", "failed", "expired", "overflow", "conflict")
+NACKS = ("failed", "expired", "overflow", "conflict")
+"""Counters of trees that were nacked."""
+ENDED = ("acked", *NACKS)
 """Counters of trees that have a verdict."""
 COUNTERS = ("tracked", *ENDED, "repeated", "orphaned")
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from acker_redis.errors import ConfigError, NamespaceExistsError
+from acker_redis.protocol.keys import is_name
 from acker_redis.protocol.stored import MAX_SHARDS, count
 
 SCHEMA = 2
@@ -31,6 +32,7 @@ OPTIONAL = MappingProxyType({"slo_target": "99", "slo_ms": "0"})
 """Settings that a shard has only once they were changed, and what their absence means."""
 
 Profile = Literal["service", "spark"]
+Refresh = Literal["never", "update"]
 PROFILES = MappingProxyType(
     {
         # Messages take seconds: the defaults. A tree expires after 60 to 90 seconds.
@@ -56,7 +58,6 @@ STORED = (*CREATED, *OPTIONAL)
 """The fields of ``meta`` that hold the configuration."""
 
 _LIMIT = max(high for _, high in RANGES.values())
-_EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TARGET = re.compile(r"[5-9][0-9](?:\.[0-9]{0,2}[1-9])?", re.ASCII)
 
 
@@ -88,7 +89,7 @@ class AckerConfig:
     mark on, rows without a tree are dropped. From twice the mark on, new trees are nacked at
     once."""
 
-    refresh: Literal["never", "update"] = "never"
+    refresh: Refresh = "never"
     """``never``: a tree's timeout runs from its first row. ``update``: every row restarts it, up
     to the deadline."""
 
@@ -170,7 +171,7 @@ class AckerConfig:
         if not isinstance(self.edges, tuple) or not all(isinstance(e, str) for e in self.edges):
             raise ConfigError(f"edges is a list or tuple of names, not {self.edges!r}")
         for edge in self.edges:
-            if not _EDGE.fullmatch(edge):
+            if not is_name(edge):
                 raise ConfigError(
                     f"an edge is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {edge!r}"
                 )

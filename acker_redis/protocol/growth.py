@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
+from acker_redis.protocol.commands import ENDED, NACKS
 from acker_redis.protocol.history import Point
 from acker_redis.protocol.status import Status
-
-NACKS = ("failed", "expired", "overflow", "conflict")
-"""Counters of trees that were nacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Growth:
         None as for :meth:`between`. The other counters are not in the history.
         """
         over_ms, now = status.shards[0].now_ms - point.at_ms, status.counters
-        counts = {name: now[name] - getattr(point, name) for name in ("tracked", "acked", *NACKS)}
+        counts = {name: now[name] - getattr(point, name) for name in ("tracked", *ENDED)}
         return cls(over_ms, counts) if over_ms > 0 and min(counts.values()) >= 0 else None
 
     @property

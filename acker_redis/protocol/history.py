@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Literal
 
+from acker_redis.protocol.commands import ENDED
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.status import Status
@@ -41,8 +42,6 @@ _MAX_BYTES = 2048
 """Maximum length of a point."""
 
 Unit = Literal["m", "h"]
-ENDINGS = ("acked", "failed", "expired", "overflow", "conflict")
-"""Counters of trees that have a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class Point:
         ranked = sorted(status.ended.items(), key=lambda item: (-item[1], item[0]))
         return cls(
             status.shards[0].now_ms,
-            **{name: counters[name] for name in ("tracked", *ENDINGS)},
+            **{name: counters[name] for name in ("tracked", *ENDED)},
             slow=status.slow,
             pending=status.pending,
             waiting=sum(status.backlog.values()),
@@ -139,7 +138,7 @@ class Point:
     @property
     def ended(self) -> int:
         """Trees that were acked or nacked."""
-        return sum(getattr(self, name) for name in ENDINGS)
+        return sum(getattr(self, name) for name in ENDED)
 
     @property
     def open(self) -> int:
@@ -169,7 +168,7 @@ class Point:
         return b"".join(parts)
 
 
-_NUMBERS = ("tracked", *ENDINGS, "slow", "pending", "waiting", "ticks")
+_NUMBERS = ("tracked", *ENDED, "slow", "pending", "waiting", "ticks")
 
 
 def name_of(unit: Unit, at_ms: int) -> str:

@@ -25,11 +25,13 @@ DOTS = frozenset({".", ".."})
 """Valid names of a source, but not of a namespace: a path of a URL cannot contain them, so clients
 of the admin service could not address it. create() refuses them; an existing one can be dropped."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME = r"[A-Za-z0-9_.-]{1,64}"
+"""Pattern of the name of a namespace, a source or an edge."""
+_NAME = re.compile(NAME)
 
 
 def is_name(name: str) -> bool:
-    """Return whether a text is a valid name of a namespace or source."""
+    """Return whether a text is a valid name of a namespace, a source or an edge."""
     return bool(_NAME.fullmatch(name))
 
 

@@ -7,14 +7,13 @@ how many it loses, and since when.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acker_redis.protocol.growth import NACKS
+from acker_redis.protocol.commands import ENDED
 from acker_redis.protocol.history import MINUTE_MS, Point
 from acker_redis.protocol.series import Bucket
 from acker_redis.protocol.status import Status
 
 RECENT_MS = 15 * MINUTE_MS
 """Length of the window. Nacks further apart than this do not belong together."""
-_COUNTED = ("tracked", "acked", *NACKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def base(points: Sequence[Point], status: Status) -> Point | None:
     """Return the first of these points from which on the counters only grew, up to a status."""
     found, growing = None, Point.of(status)
     for point in reversed(points):
-        if any(getattr(point, name) > getattr(growing, name) for name in _COUNTED):
+        if any(getattr(point, name) > getattr(growing, name) for name in ("tracked", *ENDED)):
             break
         found = growing = point
     return found

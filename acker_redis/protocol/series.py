@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from acker_redis.protocol.commands import ENDED
 from acker_redis.protocol.history import (
-    ENDINGS,
     HOUR_MS,
     HOURS,
     MINUTE_MS,
@@ -37,7 +37,7 @@ RANGES: Mapping[Range, tuple[Unit, int]] = {
     "30d": ("h", HOURS),
 }
 """The unit of the points of each range, and their number."""
-COUNTS = ("tracked", *ENDINGS, "good")
+COUNTS = ("tracked", *ENDED, "good")
 GAUGES = ("open", "pending", "waiting")
 
 
@@ -64,7 +64,7 @@ class Bucket:
     @property
     def ended(self) -> int:
         """Trees that were acked or nacked."""
-        return sum(self.counts[name] for name in ENDINGS)
+        return sum(self.counts[name] for name in ENDED)
 
 
 def series(points: Sequence[Point], unit: Unit, known: Iterable[Settings] = ()) -> list[Bucket]:
@@ -84,7 +84,7 @@ def _between(
     grown = {name: getattr(after, name) - getattr(before, name) for name in (*COUNTS, "slow")}
     marks = set[Mark]()
     # ``good`` is acked - slow, so it goes back only if one of them does, or is miscounted.
-    if any(grown[name] < 0 for name in ("tracked", *ENDINGS, "slow")):
+    if any(grown[name] < 0 for name in ("tracked", *ENDED, "slow")):
         marks.add("reset")
     if b"\0\0" not in (before.run, after.run) and before.run != after.run:
         marks.add("restart")

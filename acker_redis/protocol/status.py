@@ -11,6 +11,9 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.reshard import Reshard
 
+HighWater = Literal["ok", "high", "over"]
+"""Pending trees by the high-water mark: below it, from it on, from twice the mark on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -143,7 +146,7 @@ class Status:
         return next((shard.reshard for shard in self.shards if shard.reshard), None)
 
     @property
-    def high_water(self) -> Literal["ok", "high", "over"]:
+    def high_water(self) -> HighWater:
         """``ok`` below the high-water mark, ``high`` from the mark on, ``over`` from twice that on.
 
         The worst shard counts, because the scripts apply the mark per shard.

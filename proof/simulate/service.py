@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from acker_redis.errors import AckerError, BacklogError, ChangedBatchError, SchemaError
-from acker_redis.protocol.commands import ShardApplied
+from acker_redis.protocol.commands import ENDED, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
 from proof.oracle import BlockKey, Oracle, Reply, Told, Violation
@@ -180,8 +180,7 @@ class Service:
             self.oracle.forget(task)
         if found != wanted:
             raise Violation("counters", f"{found}, expected {dict(wanted)}")
-        ended = ("acked", "failed", "expired", "overflow", "conflict")
-        open_ = found["tracked"] - sum(found[name] for name in ended)
+        open_ = found["tracked"] - sum(found[name] for name in ENDED)
         open_ += self.oracle.surplus
         if open_ != self._all("open trees", lambda backend: backend.tracked_records()):
             raise Violation(

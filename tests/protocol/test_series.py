@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acker_redis.protocol.commands import ENDED
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.history import ENDINGS, HOUR_MS, MINUTE_MS, Point, Settings, parse
+from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point, Settings, parse
 from acker_redis.protocol.series import Bucket, series
 from tests.tiers import examples
 
@@ -52,7 +53,7 @@ def test_tracked_is_acked_and_nacked_and_the_growth_of_open(
             now = replace(now, settings=new, mark=new.mark)
         open_ = now.open + tracked
         grown = {"tracked": now.tracked + tracked}
-        for name, number in zip(ENDINGS, ended, strict=True):
+        for name, number in zip(ENDED, ended, strict=True):
             grown[name] = getattr(now, name) + min(number, open_)
             open_ -= min(number, open_)
         slow = now.slow + (grown["acked"] - now.acked) // 3

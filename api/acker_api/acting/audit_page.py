@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker_redis.errors import ConfigError
-from acker_redis.operate import AUDIT, AskAll, Flow, audit_of
+from acker_redis.operate import AUDIT, NAME, AskAll, Flow, audit_of
 
 FIRST = 4
 """Entries of a stream in the first read."""
 AT_ONCE = 256
 """Streams that one round of calls reads."""
 
-_TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15})(?::([A-Za-z0-9_.-]{1,64}))?", re.ASCII)
+_TEXT = re.compile(rf"([0-9]{{1,15}})-([0-9]{{1,15}})(?::({NAME}))?", re.ASCII)
 Key = tuple[int, int, str]
 """Time and number of an entry's id, and its namespace: the sort key of the merge."""
 

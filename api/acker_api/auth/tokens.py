@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from acker_api.settings import PREFIX, ApiSettings, check_token
 from acker_redis.errors import ConfigError
+from acker_redis.operate import NAME
 
 
 class Role(StrEnum):
@@ -201,7 +202,7 @@ def _parse(text: str) -> list[Grant]:
 def _grant(entry: _Entry, what: str) -> Grant:
     names = None if entry.namespaces is None else tuple(entry.namespaces)
     for each in names or ():
-        if not re.fullmatch(r"[A-Za-z0-9_.-]{0,64}\*|[A-Za-z0-9_.-]{1,64}", each):
+        if not re.fullmatch(rf"({NAME})?\*|{NAME}", each):
             raise ConfigError(f"{what}: a namespace must be a name, or a prefix and a *")
     role = Role(entry.role)
     if role is Role.METRICS and names is not None:

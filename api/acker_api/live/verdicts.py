@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from acker_api.shapes.verdicts import Outcome
 from acker_redis import block_anchor
-from acker_redis.operate import Cause, count_slots, odd_edges, slots_of_hex
+from acker_redis.operate import NAME, Cause, count_slots, odd_edges, slots_of_hex
 
 MOST = 200
 """Maximum number of verdicts of an event."""
@@ -29,9 +29,7 @@ MAX_MESSAGE = 4 * 1024 * 1024
 """Maximum size of a message, in bytes; the scripts publish about 1 MB at most. To parse a larger
 one of another program would delay all streams."""
 
-_CHANNEL = re.compile(
-    rb"acker:([A-Za-z0-9_.-]{1,64}):(ack|nack|touch|mixed):([A-Za-z0-9_.-]{1,64})"
-)
+_CHANNEL = re.compile(f"acker:({NAME}):(ack|nack|touch|mixed):({NAME})".encode())
 _RESIDUAL = re.compile(r"[0-9a-f]{16}")
 _TAG = re.compile(rb',"of":"([0-9a-f]{16})"\}\Z')
 _HEAD = re.compile(rb'\{"verdict":"[a-z]+","reason":"([a-z]+)","n":([0-9]{1,9}),')

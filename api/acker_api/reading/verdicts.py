@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from acker_redis import Entry, Outcome
 from acker_redis.errors import ConfigError, SchemaError
-from acker_redis.operate import AskAll, Flow, ShardKeys, parse_entry
+from acker_redis.operate import NAME, AskAll, Flow, ShardKeys, parse_entry
 
 STREAMS = 256
 """Maximum number of streams that a page reads; of a source it reads all shards."""
@@ -33,7 +33,7 @@ MAX_LOOKED = 20_000
 ALL_TOLD = 99_999
 """In a cursor: all verdicts of the entry were returned, regardless of their number."""
 
-_TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15}):([0-9]{1,4}):([A-Za-z0-9_.-]{1,64}):([0-9]{1,5})")
+_TEXT = re.compile(rf"([0-9]{{1,15}})-([0-9]{{1,15}}):([0-9]{{1,4}}):({NAME}):([0-9]{{1,5}})")
 Key = tuple[int, int, int, str]
 """Time and number of an entry's id, shard and source: the sort key of the merge."""
 

@@ -9,14 +9,13 @@ from acker_api.acting.audit import Record
 from acker_api.acting.drain import Ticked
 from acker_api.auth.tokens import Who
 from acker_redis import AckerConfig
-from acker_redis.operate import MAX_EDGES, RANGES
+from acker_redis.operate import MAX_EDGES, NAME, RANGES, Refresh
 from acker_redis.operate.status import Configuration
 
 _DEFAULTS = AckerConfig()
 _TARGET = "Percentage of trees that must complete in time, with at most 3 decimals"
 _WITHIN = "Time in which a tree must complete to count as good; 0: before it expires"
-NAME = r"^[A-Za-z0-9_.-]{1,64}$"
-EdgeName = Annotated[str, Field(pattern=NAME)]
+EdgeName = Annotated[str, Field(pattern=rf"^{NAME}$")]
 
 
 def _new(name: str, **more: Any) -> Any:
@@ -46,12 +45,12 @@ class NewNamespace(BaseModel):
         },
     )
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=rf"^{NAME}$")
     shards: int = _new("shards", description="A power of two")
     buckets: int = _new("buckets")
     tick_ms: int = _new("tick_ms")
     high_water: int = _new("high_water")
-    refresh: Literal["never", "update"] = Field(
+    refresh: Refresh = Field(
         default="never", description="`update`: every row resets the timeout, up to the deadline"
     )
     deadline_ms: int = _new(

@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, Field
 
-from acker_redis.operate import Bucket, History, Losses, Objective, bucket_json, objective_json
+from acker_redis.operate import (
+    Bucket,
+    History,
+    Losses,
+    Mark,
+    Objective,
+    Range,
+    bucket_json,
+    objective_json,
+)
 
 
 class HistoryBucket(BaseModel):
@@ -31,7 +40,7 @@ class HistoryBucket(BaseModel):
         description="Points are missing in between: no rotator ran, or Redis did not answer. The "
         "counts are right, but how they came about is unknown"
     )
-    marks: list[Literal["reset", "restart", "settings"]] = Field(
+    marks: list[Mark] = Field(
         description="`reset`: a counter went back, and its growth counts as 0: a failover or "
         "a drop. `restart`: Redis started again. `settings`: they changed"
     )
@@ -49,7 +58,7 @@ class NamespaceHistory(BaseModel):
     """
 
     namespace: str = Field(examples=["orders"])
-    range: Literal["15m", "1h", "24h", "30d"]
+    range: Range
     from_ms: int = Field(description="Where the range begins, with or without points")
     now_ms: int = Field(description="Time of the answer, by the clock of Redis")
     high_water: int = Field(description="The high-water mark now", examples=[100000])

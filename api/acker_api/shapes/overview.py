@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from acker_api.shapes.problem import ProblemDetails
+from acker_redis.operate import HighWater, health
 from acker_redis.operate.status import Counters, Finding
 
 
@@ -29,8 +30,8 @@ class Health(BaseModel):
         description="Age of the oldest pending tree, cached; 0: none; null: unknown",
         examples=[1200],
     )
-    rotator: Literal["on_time", "late", "away", "unknown"] = "unknown"
-    high_water: Literal["ok", "high", "over"] = "ok"
+    rotator: health.Rotation = "unknown"
+    high_water: HighWater = "ok"
     high_water_ratio: float = Field(default=0.0, examples=[0.00012])
     lag_ms: int = Field(default=0, description="Time by which the next tick is overdue")
     resharding_to: int | None = Field(default=None, examples=[None])

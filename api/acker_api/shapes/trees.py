@@ -12,6 +12,7 @@ from acker_api.acting.fail_all import MOST, FailAll
 from acker_api.reading.expired import Expired
 from acker_api.reading.walk import Kind
 from acker_redis import BlockEntry, BlockState, EdgeWaits, TreeState, Waits
+from acker_redis.operate import NAME
 from acker_redis.operate.status import BlockInBrief, TreeInBrief
 
 
@@ -203,7 +204,7 @@ class Matching(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source_id: str = Field(default="", max_length=255, examples=["order-17"])
-    source: str = Field(default="", pattern=r"^[A-Za-z0-9_.-]{0,64}$", examples=["shop"])
+    source: str = Field(default="", pattern=rf"^({NAME})?$", examples=["shop"])
     bucket: int | None = Field(default=None, ge=0, le=16)
     min_age_ms: int | None = Field(default=None, ge=0, le=10**15, examples=[60000])
     state: Literal["open", "untracked"] = Field(

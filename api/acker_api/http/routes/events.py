@@ -19,6 +19,7 @@ from acker_api.live.stream import EventStream
 from acker_api.live.wire import frame
 from acker_api.problems import Problem, of_error
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.operate import NAME
 
 router = APIRouter(tags=["events"])
 
@@ -35,7 +36,7 @@ Last = Annotated[
 MOST = 32
 """Maximum number of namespaces of one stream."""
 Part = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}(@[0-9A-Za-z-]{1,64})?$", max_length=130)
+    str, StringConstraints(pattern=rf"^{NAME}(@[0-9A-Za-z-]{{1,64}})?$", max_length=130)
 ]
 """A namespace, and the id of the last event that was received of it."""
 _PARTS = (

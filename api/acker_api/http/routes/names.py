@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from acker_redis.operate import check_anchor, check_block
+from acker_redis.operate import NAME, check_anchor, check_block
 
 Namespace = Annotated[
     str,
-    Path(description="Name of a namespace", pattern=r"^[A-Za-z0-9_.-]{1,64}$", examples=["orders"]),
+    Path(description="Name of a namespace", pattern=rf"^{NAME}$", examples=["orders"]),
 ]
 _Anchor = Annotated[
     str,

@@ -11,7 +11,7 @@ from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared, client_of
 from acker_api.reading.verdicts import After, Meant, choose, newest, oldest
 from acker_api.shapes.verdicts import Backlog, Outcomes, Waiting
-from acker_redis.operate import Reason, ShardKeys, VerdictKind, backlog_ratio
+from acker_redis.operate import NAME, Reason, ShardKeys, VerdictKind, backlog_ratio
 
 router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
 
@@ -24,9 +24,7 @@ async def list_outcomes(
     who: Viewer,
     request: Request,
     namespace: Namespace,
-    source: Annotated[
-        str, Query(description="Only of this source", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
-    ] = "",
+    source: Annotated[str, Query(description="Only of this source", pattern=rf"^({NAME})?$")] = "",
     verdict: Annotated[VerdictKind | None, Query()] = None,
     reason: Annotated[Reason | None, Query()] = None,
     limit: Annotated[int, Query(description="Maximum number of verdicts", ge=1, le=1000)] = 100,

@@ -27,14 +27,14 @@ from acker_api.shapes.trees import (
 )
 from acker_redis import BlockEntry, PageCursor, TreeState
 from acker_redis.aio import AsyncAcker
-from acker_redis.operate import State
+from acker_redis.operate import NAME, State
 
 router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 
 Viewer = Annotated[Who, require(Role.VIEWER)]
 Operator = Annotated[Who, require(Role.OPERATOR)]
 Source = Annotated[
-    str, Query(description="Only trees that this source tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    str, Query(description="Only trees that this source tracked", pattern=rf"^({NAME})?$")
 ]
 SourceId = Annotated[str, Query(description="Only this source id; of a block: its label")]
 

@@ -8,7 +8,7 @@ import { alive, connection, failed, mode, quiet } from "../core/connection.js";
 import { Signal } from "../core/signal.js";
 import { Events } from "./events.js";
 import { findings } from "./health.js";
-import { History, OVERTAKEN_MS } from "./history.js";
+import { ENDED, History, OVERTAKEN_MS } from "./history.js";
 import { lossesOf } from "./losses.js";
 import { ofBlock, Verdicts } from "./verdicts.js";
 
@@ -26,7 +26,6 @@ const LATE_EVENT_MS = 1300;
 /** Verdicts are polled when the counters have changed, and otherwise after a longer time. */
 const VERDICTS_MS = 1000;
 const VERDICTS_RARELY_MS = 15_000;
-const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
 /** Pause after the service refused to list verdicts. */
 const AGAIN_MS = 30_000;
 const SAVE_MS = 10_000;
@@ -181,7 +180,7 @@ export class Feed {
   /** The number of all verdicts so far, by the counters. */
   #counted() {
     const counters = this.status.value?.counters;
-    return counters ? COUNTED.reduce((sum, name) => sum + (counters[name] || 0), 0) : -1;
+    return counters ? ENDED.reduce((sum, name) => sum + (counters[name] || 0), 0) : -1;
   }
 
   /** @returns {Record<string, (data: any) => void>} */

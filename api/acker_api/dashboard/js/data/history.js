@@ -15,7 +15,9 @@ export const OVERTAKEN_MS = 10_000;
 const GAP_MS = 12_000;
 /** Time over which a rate is computed, in ms. */
 const WINDOW_MS = 4000;
-const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict"];
+/** Counters of trees that have a verdict. */
+export const ENDED = ["acked", "failed", "expired", "overflow", "conflict"];
+export const COUNTERS = ["tracked", ...ENDED];
 
 /** @typedef {{t: number, first: boolean}} Since `first`: the condition held already at the first reading */
 

@@ -2,7 +2,7 @@
 
 import { address, get, inNamespace } from "../core/api.js";
 import { Signal } from "../core/signal.js";
-import { apart } from "./history.js";
+import { apart, COUNTERS } from "./history.js";
 
 /** The ranges of the charts: their text, length, and the range of REST; `live`: with every second of this page. */
 export const RANGES = [
@@ -20,7 +20,6 @@ const AGAIN_MS = 10_000;
 const JOINT_MS = 130_000;
 /** A sample so near to the end of a bucket does not replace it. */
 const END_MS = 5000;
-const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict"];
 
 /**
  * @typedef {object} Bucket

@@ -1,6 +1,9 @@
 /**
  * Answers of the API, as far as the page reads them. Ids are text, because numbers beyond 2^53 are rounded.
  *
+ * @typedef {"on_time" | "late" | "away" | "unknown"} Rotation
+ * @typedef {"ok" | "high" | "over"} HighWater
+ *
  * @typedef {object} Shard
  * @property {number} shard
  * @property {number[]} pending per bucket, the newest first
@@ -8,7 +11,7 @@
  * @property {number} expiring
  * @property {number} now_ms
  * @property {number} ticked_ms
- * @property {"on_time" | "late" | "away" | "unknown"} rotator
+ * @property {Rotation} rotator
  * @property {number} lag_ms
  * @property {number} late_ms
  *
@@ -114,8 +117,8 @@
  * @property {number} pending
  * @property {number} untaken
  * @property {number | null} oldest_ms
- * @property {"on_time" | "late" | "away" | "unknown"} rotator
- * @property {"ok" | "high" | "over"} high_water
+ * @property {Rotation} rotator
+ * @property {HighWater} high_water
  * @property {number} high_water_ratio
  * @property {Record<string, number>} counters
  * @property {number} now_ms
@@ -123,13 +126,13 @@
  * @typedef {object} Status
  * @property {string} namespace
  * @property {Finding[]} findings the problems, errors first
- * @property {"on_time" | "late" | "away" | "unknown"} rotator
+ * @property {Rotation} rotator
  * @property {number} open trees without a verdict
  * @property {number} pending places in the buckets
  * @property {number[]} pending_by_bucket
  * @property {number} in_blocks
  * @property {number} expiring
- * @property {"ok" | "high" | "over"} high_water
+ * @property {HighWater} high_water
  * @property {number} high_water_ratio
  * @property {number} lag_ms
  * @property {number} late_ms

@@ -19,6 +19,8 @@ local FIELDS = { 'schema', 'shard', 'shards', 'buckets', 'tick_ms', 'high_water'
 local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 },
   high_water = { 1, 1e12 }, deadline_ms = { 0, 1e12 }, outcomes_limit = { 1, 1e12 } }
 local MAX_EDGES, MAX_NAME = 8, 64
+local COUNTERS = {
+  'tracked', 'acked', 'failed', 'expired', 'overflow', 'conflict', 'repeated', 'orphaned' }
 
 -- Return whether the text holds up to MAX_EDGES distinct names, separated by commas.
 local function are_names(text)
@@ -102,8 +104,7 @@ end
 -- part: clock
 local values = { 'current', 0, 'ticked_ms', string.format('%.0f', now), 'cursor', '0', 'tasks', 0,
   'slots', 0 }
-for _, counter in ipairs({ 'tracked', 'acked', 'failed', 'expired', 'overflow', 'conflict',
-  'repeated', 'orphaned' }) do
+for _, counter in ipairs(COUNTERS) do
   values[#values + 1], values[#values + 2] = counter, 0
 end
 for i, field in ipairs(FIELDS) do

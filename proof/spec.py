@@ -13,10 +13,14 @@ program writes its value:
     tick_ms = 1e12             its maximum
     slo_ms = '0'               its default
     Reason = Literal["..."]    verdicts, reasons, causes; reason: 'a' | 'b' in TypeScript
+    COUNTERS = { 'tracked' }   all counters
     PASSING = "LOADING|ASK"    codes of a server, from protocol/codes.py; also PATIENT, DEMOTED
 
 In Markdown the table of a topic follows the comment. In a file with a region, the defaults of a
 dataclass of the configuration are written, too.
+
+A refusal has two parts: the problem and, after a semicolon, the advice. In any file of code the
+advice of the specification is written after a problem, also where the text is broken into literals.
 """
 
 import json
@@ -49,6 +53,9 @@ _TEXT = re.compile(r"(\w+)(\"?\s*[:=]\s*)(['\"])([^'\"]*)\3")
 _DEFAULT = re.compile(r"^(    )(\w+)(: [^=\n]+ = )([^\n]+)$", re.M)
 _LITERAL = re.compile(r"\b(Verdict|Reason|Cause)( = Literal\[)[^\]]*(?=\])")
 _UNION = re.compile(r"\b(verdict|reason)(: )'[a-z]+'(?: \| '[a-z]+')+")
+_GOES_ON = r"""["'`]\s*(?:\.\.|\w+\+=|[+.\\])?\s*f?["'`]"""
+"""Between two parts of a long text, in each language."""
+_COUNTERS = re.compile(r"(COUNTERS = \{\s*)'[^}]*'")
 _LIST = re.compile(
     r"(?i:(passing|patient|demoted))((?:\[\])?\s*=.*?)(?<![A-Za-z])[A-Z]{3,}(?:\|[A-Z]{3,})+", re.S
 )
@@ -187,6 +194,20 @@ def _codes(match: re.Match[str]) -> str:
     return match[1] + match[2] + "|".join(found[match[1].lower()])
 
 
+def _advised(text: str) -> str:
+    """Return a text in which each refusal says what to do in the words of the specification."""
+    for wrong, advice in spec()["refusals"].items():
+        opening = re.escape(f"{wrong}; ").replace(r"\{\}", r"[^;]{1,80}?")
+        opening = opening.replace(r"\ ", f"(?:{_GOES_ON})? (?:{_GOES_ON})?")
+
+        def replaced(match: re.Match[str], advice: str = advice) -> str:
+            said = re.sub(_GOES_ON, "", match[2])
+            return match[0] if said == advice else match[1] + advice
+
+        text = re.sub(rf"""({opening})((?:{_GOES_ON}|[^"'`\\\n])+)""", replaced, text)
+    return text
+
+
 def _limits() -> Iterator[tuple[str, ...]]:
     yield "limit", "value", "of"
     for name, (value, meaning) in spec()["limits"].items():
@@ -209,9 +230,9 @@ def _configuration() -> Iterator[tuple[str, ...]]:
         yield f"`{name}`", str(default), span, field["meaning"]
 
 
-def _reasons() -> Iterator[tuple[str, ...]]:
-    yield "reason", "verdict and cause"
-    for name, meaning in spec()["reasons"].items():
+def _words_of(part: str, *head: str) -> Iterator[tuple[str, ...]]:
+    yield head
+    for name, meaning in spec()[part].items():
         yield f"`{name}`", meaning
 
 
@@ -237,7 +258,8 @@ _TABLES: dict[str, Callable[[], Iterator[tuple[str, ...]]]] = {
     "limits": _limits,
     "flags": _flags,
     "configuration": _configuration,
-    "reasons": _reasons,
+    "reasons": partial(_words_of, "reasons", "reason", "verdict and cause"),
+    "counters": partial(_words_of, "counters", "counter", "counts"),
     "errors": _errors,
     "exceptions": _exceptions,
     "codes": _server,
@@ -255,6 +277,8 @@ def _table(topic: str) -> str:
 def _region(suffix: str, text: str) -> str:
     text = _LITERAL.sub(_literal, _UNION.sub(_union, _LIST.sub(_codes, text)))
     text = _TEXT.sub(_text, _RANGE.sub(partial(_range, suffix), text))
+    names = ", ".join(f"'{name}'" for name in spec()["counters"])
+    text = _COUNTERS.sub(lambda match: match[1] + names, text)
     return _DECLARED.sub(partial(_declared, suffix), text)
 
 
@@ -267,6 +291,7 @@ def filled(text: str, suffix: str) -> str:
     """Return the text of a file with the values of the specification."""
     name = str(spec()["limits"]["MAX_NAME"][0])
     text = _NAME.sub(lambda match: match[1] + name, text)
+    text = text if suffix == ".md" else _advised(text)
     if not MARKED.search(text):
         return text
     if suffix == ".md":
@@ -283,7 +308,7 @@ def files() -> Iterator[Path]:
             place = Path(folder)
             copies = place.parent == ROOT / "clients"
             skipped = {"node_modules", "__pycache__", "target", *(["lua", "out"] if copies else [])}
-            folders[:] = sorted(set(folders) - skipped)
+            folders[:] = sorted(f for f in set(folders) - skipped if not f.startswith("."))
             for name in sorted(names):
                 path = place / name
                 if path.suffix in _SUFFIXES and path != Path(__file__).resolve():

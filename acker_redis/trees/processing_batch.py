@@ -153,7 +153,9 @@ class ProcessingBatch:
         with self._lock:
             self._check_open()
             if key is not None and key in self._keys:
-                raise InvalidBatchError(f"key {key!r} was already used; give each child its own")
+                raise InvalidBatchError(
+                    f"key {key!r} was already used for another message; give each child its own"
+                )
             if key is None:
                 edges = drawn(len(parents), maker.low)
             else:

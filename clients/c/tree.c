@@ -342,7 +342,7 @@ char *acker_emit(acker_processing *its, const size_t *places, size_t count,
     if (!places) count = its->count;
     if (child->key.data && tfind(&child->key, &its->keys, by_key)) {
         acker_say(error, "REFUSED",
-                  "this key was already used for another message; give each its own");
+                  "this key was already used for another message; give each child its own");
         return NULL;
     }
     bool anchored = false;

@@ -269,7 +269,7 @@ func (p *Processing) EmitFrom(places []int, options ...EmitOption) (string, erro
 	}
 	if how.key != nil {
 		if _, used := p.keys[*how.key]; used {
-			return "", refused("key %q was already used for another message; give each its own", *how.key)
+			return "", refused("key %q was already used for another message; give each child its own", *how.key)
 		}
 	}
 	ids, err := child(inputs, how.key, maker)

@@ -1124,7 +1124,7 @@ acker_emit() { # [PLACE..] [--edge NAME] [--key TEXT]: a message id into ACKER_M
     distinct[$place]=1
   done
   if ((${#key[@]})) && [[ -n ${_acker_keys[_$key]:-} ]]; then
-    _acker_error REFUSED "key $key was used before; give each message that this one causes another key"
+    _acker_error REFUSED "key $key was already used for another message; give each child its own"
     return
   fi
   _acker_anchored ${places[@]+"${places[@]}"}

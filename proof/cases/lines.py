@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from proof.spec import spec
+
 Json = Any
 """A value that json.loads returns."""
 HERE = Path(__file__).parent
@@ -23,9 +25,7 @@ CONFIG: Json = {
     "edges": [],
 }
 CREATE: Json = {"do": {"create": {}}}
-COUNTERS = (
-    *("tracked", "acked", "failed", "expired", "overflow", "conflict", "repeated", "orphaned"),
-)
+COUNTERS = tuple(spec()["counters"])
 OUTCOME = 8
 """Elements of an outcome."""
 _APPLY = {"task": "", "producer": "", "seq": "", "digest": ""}

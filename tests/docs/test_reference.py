@@ -9,7 +9,6 @@ import pytest
 
 from acker_api import problems
 from acker_redis import errors
-from acker_redis.protocol import commands
 from tests.docs import cli_page, metrics_page, runbook_script, scale_page
 from tests.docs.blocks import ROOT
 
@@ -73,12 +72,6 @@ def test_every_exception_is_listed() -> None:
     assert drawn[: len(found)] == found
     ours = re.findall(r"(?:^|─ )(\w+Error)", errors.__doc__ or "", re.MULTILINE)
     assert [each for each in ours if each in found] == found[1:]
-
-
-def test_every_code_of_the_scripts_is_listed_with_its_exception() -> None:
-    section = _section(_page("errors.md"), "Error codes of the scripts")
-    listed = dict(re.findall(r"^\| `([A-Z]+)` \|.*\| `(\w+)` \|$", section, re.MULTILINE))
-    assert listed == {code: kind.__name__ for code, kind in commands._KINDS.items()}
 
 
 def test_every_problem_type_is_listed_with_its_status() -> None:

@@ -98,16 +98,27 @@ def test_new_code_of_a_server_is_written_to_each_client_and_to_the_page(
     assert "| `NEWCODE` | retried, *leave* | a new state |" in found["docs/reference/errors.md"]
 
 
+def test_changed_refusal_is_written_in_each_language(changed: spec.Json) -> None:
+    """Also where its text is broken into several parts. One that stands once needs no entry."""
+    changed["refusals"] = {wrong: f"do <{n}>" for n, wrong in enumerate(changed["refusals"])}
+    found = spec.stale()
+    assert {path.suffix for path in found} == {*REGIONS} - {".h"} | {".c"}
+    for n in range(len(changed["refusals"])):
+        assert sum(f"; do <{n}>" in re.sub(spec._GOES_ON, "", found[path]) for path in found) > 1
+    assert all(spec.filled(text, path.suffix) == text for path, text in found.items())
+
+
 def test_unknown_name_in_a_region_is_an_error() -> None:
     with pytest.raises(SystemExit, match="MAX_ROWZ = 3"):
         spec.filled(f"# {spec.MARK}\nMAX_ROWZ = 3\n", ".py")
 
 
-def test_reasons_and_errors_are_those_of_the_code() -> None:
+def test_reasons_counters_and_errors_are_those_of_the_code() -> None:
     code = "".join(scripts.load(name).source.decode() for name in scripts.NAMES)
     given = spec.spec()
     words = [*given["verdicts"], *given["reasons"], *given["causes"]]
     assert [word for word in words if f"'{word}'" not in code] == []
+    assert tuple(given["counters"]) == commands.COUNTERS
     assert {code: kind for code, (kind, _) in given["errors"].items()} == {
         code: kind.__name__ for code, kind in commands._KINDS.items()
     }

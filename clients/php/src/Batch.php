@@ -85,7 +85,7 @@ final class Ids
     public static function blockAnchor(int $block, int $slot): int
     {
         if ($slot < 0 || $slot >= self::MAX_SLOTS) {
-            AckerException::refuse("a slot is a number from 0 to 4094, not $slot");
+            AckerException::refuse('a slot is a number from 0 to ' . (self::MAX_SLOTS - 1) . ", not $slot");
         }
         if ($block < 0 || $block > self::BLOCK_MAX) {
             AckerException::refuse("a block is a number from 0 to 2^50-1, not $block");
@@ -149,7 +149,7 @@ final class Ids
         }
         $bytes = strlen($text);
         if ($bytes < $least || $bytes > self::MAX_TEXT) {
-            AckerException::refuse("a $kind has $least to 255 bytes, this one $bytes");
+            AckerException::refuse("a $kind has $least to " . self::MAX_TEXT . " bytes, this one $bytes");
         }
         if (preg_match('/[\x00-\x1f\x7f]/', $text)) {
             AckerException::refuse("a $kind must not contain control characters");
@@ -262,7 +262,8 @@ final class Ids
     public static function trees(array $ids): array
     {
         if (count($ids) > self::MAX_TREES) {
-            AckerException::refuse('a message belongs to at most 1638 trees; emit several, each anchored to some of the inputs');
+            AckerException::refuse('a message belongs to at most ' . self::MAX_TREES
+                . ' trees; emit several, each anchored to some of the inputs');
         }
         return $ids;
     }
@@ -655,7 +656,7 @@ final class Message
         [$edges, $child] = $ids->child($inputs, $key);
         $this->checkOpen(); // a handler of signals or warnings may have closed it
         if ($key !== null && isset($this->keys[$key])) {
-            AckerException::refuse('key ' . var_export($key, true) . ' was already used; give each message its own key');
+            AckerException::refuse('key ' . var_export($key, true) . ' was already used for another message; give each child its own');
         }
         if ($key !== null) {
             $this->keys[$key] = true;

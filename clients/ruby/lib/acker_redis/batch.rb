@@ -501,7 +501,9 @@ module AckerRedis
     def claim(key)
       return if key.nil?
 
-      AckerRedis.refuse("key #{key.inspect} was already used; give each message its own key") if @keys.key?(key)
+      if @keys.key?(key)
+        AckerRedis.refuse("key #{key.inspect} was already used for another message; give each child its own")
+      end
       @keys[key] = true
     end
 

@@ -192,7 +192,7 @@ sub format_message {
 
 sub check_trees {
     my ($ids) = @_;
-    refuse('a message belongs to at most 1638 trees; emit several, each anchored to some of the inputs')
+    refuse('a message belongs to at most ' . MAX_TREES . ' trees; emit several, each anchored to some of the inputs')
       if keys %$ids > MAX_TREES;
     return $ids;
 }

@@ -36,7 +36,7 @@ sub emit {
     refuse('a key is text') if ref $key;
     $self->_check_open;
     my @places = $self->_places($given);
-    refuse("key $key was used before; give each message that this one causes another key")
+    refuse("key $key was already used for another message; give each child its own")
       if defined $key && $self->{keys}{$key};
     my $maker = $self->{acker}->_maker_of(defined $key && @places > 0);
     $self->_check_open;    # again: a signal handler may have acked the message during the call of Redis

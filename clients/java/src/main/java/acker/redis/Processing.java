@@ -86,7 +86,7 @@ public final class Processing {
         synchronized (this) {
             checkOpen();
             if (keys.contains(child.key())) {
-                throw AckerException.refused("key %.50s was already used for another message; give each its own",
+                throw AckerException.refused("key %.50s was already used for another message; give each child its own",
                         child.key());
             }
             Map<Long, Long> made = child(parents, child.key(), maker);

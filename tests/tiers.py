@@ -39,6 +39,7 @@ TIER_OF = {
     "hazard/test_cluster.py": FULL,
     "integrations": FULL,
     "integrations/test_aiokafka.py": QUICK,
+    "integrations/test_batches.py": QUICK,
     "integrations/test_celery.py": QUICK,
     "integrations/test_core.py": QUICK,
     "integrations/test_http.py": QUICK,

@@ -5,9 +5,10 @@ emits. ``kafka_messages`` has the state of one message between the two.
 """
 
 from acker_redis.errors import needs
+from acker_redis.integrations.core.batches import Messages
 
 with needs("aiokafka", "acker_redis.integrations.aiokafka"):
     from acker_redis.integrations.aiokafka.consumer import TrackedAsyncConsumer
     from acker_redis.integrations.aiokafka.producer import TrackedAsyncProducer
 
-__all__ = ["TrackedAsyncConsumer", "TrackedAsyncProducer"]
+__all__ = ["Messages", "TrackedAsyncConsumer", "TrackedAsyncProducer"]

@@ -21,6 +21,7 @@ from acker_redis.aio.producer import AsyncProducer
 from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.aiokafka.producer import Got
+from acker_redis.integrations.core.batches import Messages, run_batch_async
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, handled
@@ -32,6 +33,7 @@ from acker_redis.trees.message_id import MessageId
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], Awaitable[object]]
+Process = Callable[[list[Any]], Awaitable[object]]
 
 
 class _Listener(ConsumerRebalanceListener):
@@ -190,12 +192,28 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 header: see :class:`acker_redis.integrations.kafka.TrackedConsumer`.
 
         """
-        loop = asyncio.get_running_loop()
-        try:
-            with until_signal(lambda: loop.call_soon_threadsafe(self._finish.set)):
-                await self._read(handler, batch, commit_every)
-        finally:
-            await self.stop()
+        await self._run(partial(self._handle_all, handler), batch, commit_every)
+
+    async def run_batches(
+        self,
+        handler: Callable[[Messages], Awaitable[object]],
+        *,
+        batch: int = 500,
+        isolate: bool = False,
+        commit_every: float = 1.0,
+    ) -> None:
+        """Process messages in batches until :meth:`finish`, SIGTERM or SIGINT; see :meth:`run`.
+
+        The arguments are those of
+        :meth:`acker_redis.integrations.kafka.TrackedConsumer.run_batches`; ``handler`` is a
+        coroutine function. A cancelled handler leaves all messages of its batch open.
+
+        Raises:
+            Exception: As :meth:`run`.
+
+        """
+        process = partial(self.handle_batch, handler=handler, isolate=isolate)
+        await self._run(process, batch, commit_every)
 
     async def handle(
         self, message: Any, handler: Callable[..., Awaitable[object]], *args: Any
@@ -224,6 +242,27 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             self._in_process.drop(work)
             raise
         work.returned()
+        await self._settle()
+
+    async def handle_batch(
+        self,
+        messages: Iterable[Any],
+        handler: Callable[[Messages], Awaitable[object]],
+        *,
+        isolate: bool = False,
+    ) -> None:
+        """Await ``handler`` with messages, as :meth:`run_batches` does; see :meth:`handle`."""
+        begun = [(work, each) for each in messages if (work := self._begin(each)) is not None]
+        given = [(work, each) for work, each in begun if work.error is None]
+        try:
+            await self.acker.fresh_ids()
+            await run_batch_async(given, handler, isolate)
+        except BaseException:
+            for work, _ in begun:
+                self._in_process.drop(work)
+            raise
+        for work, _ in begun:
+            work.returned()
         await self._settle()
 
     async def commit(self, offsets: object = None) -> None:
@@ -277,15 +316,22 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             finally:
                 await self._sink.close()
 
-    async def _read(self, handler: Handler, batch: int, commit_every: float) -> None:
+    async def _run(self, process: Process, batch: int, commit_every: float) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            with until_signal(lambda: loop.call_soon_threadsafe(self._finish.set)):
+                await self._read(process, batch, commit_every)
+        finally:
+            await self.stop()
+
+    async def _read(self, process: Process, batch: int, commit_every: float) -> None:
         due = time.monotonic() + commit_every
         while not self._finish.is_set():
             wait = round(1000 * (SETTLE if self._in_process else IDLE))
             found = await self.getmany(timeout_ms=wait, max_records=batch)
-            for message in (each for messages in found.values() for each in messages):
-                if self._finish.is_set():
-                    break
-                await self.handle(message, handler)
+            messages = [each for several in found.values() for each in several]
+            if messages:
+                await process(messages)
             await self._settle()
             if (now := time.monotonic()) >= due:
                 due = now + commit_every
@@ -293,6 +339,12 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                     await self.commit()
                 except KafkaError as error:
                     log.warning("offsets are not committed, the next commit follows: %s", error)
+
+    async def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
+        for message in messages:
+            if self._finish.is_set():
+                break
+            await self.handle(message, handler)
 
     def _begin(self, message: Any) -> Work[Read] | None:
         """Return the work of a message; None if it is not to be processed."""

@@ -67,15 +67,16 @@ class Settling:
         """Begin without messages, as a forked child must."""
         self._works: list[Work[Leased]] = []
 
-    def put(self, work: Work[Leased]) -> None:
-        """Settle a message soon, whose handler has returned.
+    def put(self, works: list[Work[Leased]]) -> None:
+        """Settle messages soon, whose handler has returned.
 
         Raises:
             Exception: As :meth:`settle`.
 
         """
-        work.returned()
-        self._works.append(work)
+        for work in works:
+            work.returned()
+        self._works += works
         if time.monotonic() - self._settled_at > SETTLE:
             self.settle()
 

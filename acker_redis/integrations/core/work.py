@@ -11,7 +11,7 @@ from inspect import isawaitable
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
-from acker_redis.errors import ClosedError, ConfigError, InvalidBatchError
+from acker_redis.errors import AckerError, ClosedError, ConfigError, InvalidBatchError
 from acker_redis.integrations.core.handlers import check_done
 from acker_redis.protocol.id_maker import PLAIN
 from acker_redis.protocol.rows import Row, ack_row
@@ -38,7 +38,7 @@ class Work(Generic[M]):
     """
 
     __slots__ = (
-        "_kept", "_left_open", "_returned", "_then", "_waiting", "error", "message",
+        "_again", "_kept", "_left_open", "_returned", "_then", "_waiting", "error", "message",
         "processing", "why",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class Work(Generic[M]):
         self._waiting = 0
         """Children of which the transport has not reported the delivery."""
         self._kept: list[MessageId] = []
+        self._again = False
         self._left_open = ""
         """Why the message has no row unless it fails: it is skipped, or delivered again."""
 
@@ -88,8 +89,7 @@ class Work(Generic[M]):
         with _LOCK:
             if self._returned and not self._waiting:
                 raise ClosedError("this message is settled: its handler has returned")
-            told = self.why is not None
-            ids = MessageId() if told else self.processing.emit(key=child, edge=edge)
+            ids = MessageId() if self.why is not None else self._next(child, edge)
             self._waiting += reported
         return ids
 
@@ -127,6 +127,14 @@ class Work(Generic[M]):
         and its ack would be false.
         """
         self._left_open = "redelivered"
+
+    def again(self) -> None:
+        """Let the handler process the message once more, in the same delivery.
+
+        What it has sent is sent twice. Each copy has its own id, also with a derived one: two acks
+        of one id would cancel each other.
+        """
+        self._left_open, self._again = "", True
 
     def told(self) -> None:
         """Let ``on_failure`` send messages, which are not tracked, and perhaps fail itself."""
@@ -169,10 +177,19 @@ class Work(Generic[M]):
     def __exit__(self, *_: object) -> None:
         _stack.set(tuple([each for each in _stack.get() if each is not self]))
 
+    def _next(self, child: str | None, edge: str) -> MessageId:
+        try:
+            return self.processing.emit(key=child, edge=edge)
+        except InvalidBatchError:
+            if not self._again:
+                raise
+            return self.processing.emit(edge=edge)
+
     def _own_rows(self) -> list[Row]:
         error = self.why if self.error is None else self.error
         if error is not None:
-            return [] if self.processing.has_failed else self.processing.failed(error)
+            why = str(error) if isinstance(error, HandlerError) else error
+            return [] if self.processing.has_failed else self.processing.failed(why)
         if self._left_open == "skipped" or not self.processing.open:
             return []
         rows = self.processing.acked()
@@ -186,6 +203,10 @@ class Work(Generic[M]):
     def _end(self) -> None:
         if self._returned and not self._waiting and self._then is not None:
             self._then(self)
+
+
+class HandlerError(AckerError):
+    """A handler of a batch has failed a message: ``str()`` is the reason that it gave."""
 
 
 def begun(

@@ -23,6 +23,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import reset_in_children
+from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.queues import Given, Queue, Reader
 from acker_redis.integrations.core.settling import Leased, Settling
@@ -125,19 +126,28 @@ class Worker:
 
         """
         check_blocking("run()", handler=handler)
-        try:
-            with until_signal(self._stop.set):
-                while not self._stop.is_set():
-                    try:
-                        self._round(handler, count)
-                        self._worked_at = time.monotonic()
-                    except self._errors() as error:
-                        if not self._passes(error):
-                            raise
-                        log.warning("%s: messages will be delivered again: %s", self, error)
-                        self._stop.wait(PAUSE)
-        finally:
-            self.close()
+        self._run(partial(self._handle_all, handler), count)
+
+    def run_batches(
+        self, handler: Callable[[Messages], object], *, count: int = 100, isolate: bool = False
+    ) -> None:
+        """Process messages in batches until :meth:`stop`, SIGTERM or SIGINT; see :meth:`run`.
+
+        Args:
+            handler: Called with :class:`Messages`, a sequence of messages. Those that it neither
+                fails nor skips are acked when it has returned. A message of a dead worker comes
+                alone.
+            count: Maximum number of messages in a batch. Fewer are read if the handler is slow.
+            isolate: If the handler raises an Exception, all messages of the batch fail. With True,
+                it gets them again, one by one, and only those fail with which it raises. What it
+                has sent before is sent twice then.
+
+        Raises:
+            Exception: As :meth:`run`.
+
+        """
+        check_blocking("run_batches()", handler=handler)
+        self._run(partial(self.handle_batch, handler=handler, isolate=isolate), count)
 
     def handle(self, key: Any, body: Any, handler: Handler, *args: Any) -> None:
         """Call ``handler(body, *args)``; the message is acked or failed soon, by :meth:`settle`.
@@ -156,7 +166,29 @@ class Worker:
             return
         work = self._begin(key, body)
         work.run(handler, body, *args)
-        self._settling.put(work)
+        self._settling.put([work])
+
+    def handle_batch(
+        self,
+        messages: list[Given],
+        handler: Callable[[Messages], object],
+        *,
+        isolate: bool = False,
+    ) -> None:
+        """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`.
+
+        Args:
+            messages: The key of each message, and what a handler gets.
+            handler: Called with :class:`Messages`.
+            isolate: Whether the handler gets the messages of a batch that failed one by one.
+
+        """
+        if self._settling.is_late(self._reader.read_at):
+            log.info("%s: a batch waited too long, other workers get it", self)
+            return
+        begun = [(self._begin(key, body), body) for key, body in messages]
+        run_batch([(work, body) for work, body in begun if work.error is None], handler, isolate)
+        self._settling.put([work for work, _ in begun])
 
     def flush(self) -> None:
         """Send the messages that the handler has given to this worker now.
@@ -265,12 +297,27 @@ class Worker:
             )
         return work
 
-    def _round(self, handler: Handler, count: int) -> None:
-        found = self._read(count, BLOCK)
-        for number, (key, body) in enumerate(found):
+    def _run(self, process: Callable[[list[Given]], object], count: int) -> None:
+        try:
+            with until_signal(self._stop.set):
+                while not self._stop.is_set():
+                    try:
+                        if found := self._read(count, BLOCK):
+                            process(found)
+                        self._worked_at = time.monotonic()
+                    except self._errors() as error:
+                        if not self._passes(error):
+                            raise
+                        log.warning("%s: messages will be delivered again: %s", self, error)
+                        self._stop.wait(PAUSE)
+        finally:
+            self.close()
+
+    def _handle_all(self, handler: Handler, messages: list[Given]) -> None:
+        for number, (key, body) in enumerate(messages):
             if self._stop.is_set():
                 if not self._settling.is_late(self._reader.read_at):
-                    self._queue.give_back([each for each, _ in found[number:]])
+                    self._queue.give_back([each for each, _ in messages[number:]])
                 return
             self.handle(key, body, handler)
 
@@ -282,7 +329,7 @@ class Worker:
         """Settle a message that no handler gets."""
         work = self._begin(key, body)
         work.failed(error)
-        self._settling.put(work)
+        self._settling.put([work])
         self.settle()
 
     def _errors(self) -> tuple[type[Exception], ...]:

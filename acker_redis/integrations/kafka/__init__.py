@@ -6,9 +6,10 @@ It needs the extra ``kafka``. ``consumer.py`` processes and commits, ``producer.
 """
 
 from acker_redis.errors import needs
+from acker_redis.integrations.core.batches import Messages
 
 with needs("kafka", "acker_redis.integrations.kafka"):
     from acker_redis.integrations.kafka.consumer import TrackedConsumer
     from acker_redis.integrations.kafka.producer import TrackedProducer
 
-__all__ = ["TrackedConsumer", "TrackedProducer"]
+__all__ = ["Messages", "TrackedConsumer", "TrackedProducer"]

@@ -13,7 +13,7 @@ expires: its source replays the record.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
+from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, handled
@@ -205,11 +206,33 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
         """
         check_blocking("run()", handler=handler)
-        try:
-            with until_signal(self._stop.set):
-                self._loop(handler, batch, commit_every)
-        finally:
-            self.close()
+        self._run(partial(self._handle_all, handler), batch, commit_every)
+
+    def run_batches(
+        self,
+        handler: Callable[[Messages], object],
+        *,
+        batch: int = 500,
+        isolate: bool = False,
+        commit_every: float = 1.0,
+    ) -> None:
+        """Process messages in batches until :meth:`stop`, SIGTERM or SIGINT; see :meth:`run`.
+
+        Args:
+            handler: Called with :class:`Messages`, a sequence of messages. Those that it neither
+                fails nor skips are acked when it has returned.
+            batch: Maximum number of messages in a batch.
+            isolate: If the handler raises an Exception, all messages of the batch fail. With True,
+                it gets them again, one by one, and only those fail with which it raises. What it
+                has produced before is produced twice then.
+            commit_every: Seconds between two commits.
+
+        Raises:
+            Exception: As :meth:`run`.
+
+        """
+        check_blocking("run_batches()", handler=handler)
+        self._run(partial(self.handle_batch, handler=handler, isolate=isolate), batch, commit_every)
 
     def handle(self, message: Any, handler: Callable[..., object], *args: Any) -> None:
         """Call ``handler(message, *args)``; the message is acked or failed as soon as it may be.
@@ -224,14 +247,24 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 is delivered again.
 
         """
-        if error := message.error():
-            check_error(error)
-            return
         work = self._begin(message)
         if work is None:
             return
         work.run(handler, message, *args)
         work.returned()
+
+    def handle_batch(
+        self,
+        messages: Iterable[Any],
+        handler: Callable[[Messages], object],
+        *,
+        isolate: bool = False,
+    ) -> None:
+        """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`."""
+        begun = [(work, each) for each in messages if (work := self._begin(each)) is not None]
+        run_batch([(work, each) for work, each in begun if work.error is None], handler, isolate)
+        for work, _ in begun:
+            work.returned()
 
     def commit(self, *args: Any, asynchronous: bool = True, **kwargs: Any) -> Any:
         """Commit the offsets below which every message is processed and acked, and no others.
@@ -304,18 +337,22 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 self._partitions.committed((each.topic, each.partition), each.offset)
         return wrong
 
-    def _loop(self, handler: Handler, batch: int, commit_every: float) -> None:
-        due = looked = time.monotonic()
+    def _run(self, process: Callable[[list[Any]], object], batch: int, commit_every: float) -> None:
+        try:
+            with until_signal(self._stop.set):
+                self._loop(process, batch, commit_every)
+        finally:
+            self.close()
+
+    def _loop(
+        self, process: Callable[[list[Any]], object], batch: int, commit_every: float
+    ) -> None:
+        due = time.monotonic() + commit_every
         while not self._stop.is_set():
             first = self.poll(SETTLE if self._in_process else IDLE)
             # A message is as long as its value, so an empty one is false.
-            for message in () if first is None else (first, *self.consume(batch - 1, 0)):
-                if self._stop.is_set():
-                    break
-                self.handle(message, handler)
-                if (now := time.monotonic()) - looked > SETTLE:
-                    looked = now
-                    self._settle()
+            if first is not None:
+                process([first, *self.consume(batch - 1, 0)])
             self._settle()
             if (now := time.monotonic()) >= due:
                 due = now + commit_every
@@ -323,6 +360,16 @@ class TrackedConsumer(confluent_kafka.Consumer):
                     self.commit(asynchronous=True)
                 except KafkaException as error:
                     log.warning("offsets are not committed, the next commit follows: %s", error)
+
+    def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
+        looked = time.monotonic()
+        for message in messages:
+            if self._stop.is_set():
+                break
+            self.handle(message, handler)
+            if (now := time.monotonic()) - looked > SETTLE:
+                looked = now
+                self._settle()
 
     def _arrived(self, messages: list[Any]) -> list[Any]:
         """Note the offsets of the messages; return the messages."""
@@ -333,7 +380,10 @@ class TrackedConsumer(confluent_kafka.Consumer):
         return messages
 
     def _begin(self, message: Any) -> Work[Read] | None:
-        """Return the work of a message; None if it is not to be processed."""
+        """Return the work of a message; None if it is not to be processed, or is an error."""
+        if error := message.error():
+            check_error(error)
+            return None
         place, offset = (message.topic(), message.partition()), message.offset()
         ids_of = partial(_id_of, message)
         return self._in_process.begin(message, place, offset, ids_of)

@@ -5,7 +5,8 @@ gets them. ``sender.py`` sends the records of a source. ``group.py`` has the com
 ``entries.py`` makes entries with ids.
 """
 
+from acker_redis.integrations.core.batches import Messages
 from acker_redis.integrations.streams.sender import StreamSender
 from acker_redis.integrations.streams.worker import StreamWorker
 
-__all__ = ["StreamSender", "StreamWorker"]
+__all__ = ["Messages", "StreamSender", "StreamWorker"]

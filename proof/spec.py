@@ -208,70 +208,40 @@ def _advised(text: str) -> str:
     return text
 
 
-def _limits() -> Iterator[tuple[str, ...]]:
-    yield "limit", "value", "of"
-    for name, (value, meaning) in spec()["limits"].items():
-        yield f"`{name}`", _shown(value), meaning
+def _setting(field: Json) -> tuple[str, ...]:
+    low, high = field.get("range", ("", ""))
+    default = field["default"]
+    default = f"`{default}`" if isinstance(default, str) and default else default
+    return str(default), f"{low} .. {_shown(high)}" if high else "", field["meaning"]
 
 
-def _flags() -> Iterator[tuple[str, ...]]:
-    yield "flag", "value", "a row with it"
-    for name, (value, meaning) in spec()["flags"].items():
-        yield name, str(value), meaning
-
-
-def _configuration() -> Iterator[tuple[str, ...]]:
-    yield "field", "default", "range", "meaning"
-    for name, field in spec()["configuration"].items():
-        low, high = field.get("range", ("", ""))
-        default = field["default"]
-        default = f"`{default}`" if isinstance(default, str) and default else default
-        span = f"{low} .. {_shown(high)}" if high else ""
-        yield f"`{name}`", str(default), span, field["meaning"]
-
-
-def _words_of(part: str, *head: str) -> Iterator[tuple[str, ...]]:
-    yield head
-    for name, meaning in spec()[part].items():
-        yield f"`{name}`", meaning
-
-
-def _errors() -> Iterator[tuple[str, ...]]:
-    yield "code", "when"
-    for name, (_, meaning) in spec()["errors"].items():
-        yield f"`{name}`", meaning
-
-
-def _exceptions() -> Iterator[tuple[str, ...]]:
-    yield "code", "when", "exception in Python"
-    for name, (kind, meaning) in spec()["errors"].items():
-        yield f"`{name}`", meaning, f"`{kind}`"
-
-
-def _server() -> Iterator[tuple[str, ...]]:
-    yield "code", "treatment", "when"
-    for name, code in CODES.items():
-        yield f"`{name}`", code.treatment.value + ", *leave*" * code.leave, code.when
-
-
-_TABLES: dict[str, Callable[[], Iterator[tuple[str, ...]]]] = {
-    "limits": _limits,
-    "flags": _flags,
-    "configuration": _configuration,
-    "reasons": partial(_words_of, "reasons", "reason", "verdict and cause"),
-    "counters": partial(_words_of, "counters", "counter", "counts"),
-    "errors": _errors,
-    "exceptions": _exceptions,
-    "codes": _server,
+_TABLES: dict[str, tuple[str, str, Callable[[Any], tuple[str, ...]]]] = {
+    "limits": ("limit | value | of", "limits", lambda each: (_shown(each[0]), each[1])),
+    "flags": ("flag | value | a row with it", "flags", lambda each: (str(each[0]), each[1])),
+    "configuration": ("field | default | range | meaning", "configuration", _setting),
+    "reasons": ("reason | verdict and cause", "reasons", lambda each: (each,)),
+    "counters": ("counter | counts", "counters", lambda each: (each,)),
+    "errors": ("code | when", "errors", lambda each: (each[1],)),
+    "exceptions": (
+        "code | when | exception in Python",
+        "errors",
+        lambda each: (each[1], f"`{each[0]}`"),
+    ),
+    "codes": (
+        "code | treatment | when",
+        "",
+        lambda each: (each.treatment + ", *leave*" * each.leave, each.when),
+    ),
 }
+"""Of each topic the heading, the part of the specification, and the cells after the name."""
 
 
 def _table(topic: str) -> str:
-    head, *rows = _TABLES[topic]()
-    lines = [
-        "".join(f"| {cell} ".replace("|  ", "| ") for cell in row) + "|" for row in (head, *rows)
-    ]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+    head, part, cells = _TABLES[topic]
+    entries = spec()[part] if part else CODES
+    rows = [[f"`{name}`", *cells(each)] for name, each in entries.items()]
+    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows]
+    return "\n".join([f"| {head} |", "|---" * len(head.split("|")) + "|", *lines])
 
 
 def _region(suffix: str, text: str) -> str:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import split_anchor
 
-_LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
+COUNTED = r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?"
+"""Pattern of a counted label: prefix, base, attempt; a label has no line breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class CountedLabel:
         >>> CountedLabel.parse("orders/3@1000")
         CountedLabel(prefix='orders/3', base=1000, attempt=0)
         """
-        found = _LABEL.fullmatch(label)
+        found = re.fullmatch(COUNTED, label, re.S)
         return cls(found[1], int(found[2]), int(found[3] or 0)) if found else None
 
     def __str__(self) -> str:

@@ -80,12 +80,11 @@ def test_commands_that_a_user_needs_are_in_the_contract() -> None:
         assert documented[name] == used
 
 
-def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
+def test_every_error_code_has_a_class() -> None:
     used = set()
     for name in scripts.NAMES:
         used |= {a or b for a, b in CODES.findall(parts(name)[1])}
-    documented = set(re.findall(r"^\| `([A-Z]+)` \|", CONTRACT, re.MULTILINE))
-    assert used == documented == set(commands._KINDS)
+    assert used == set(commands._KINDS)
 
 
 def test_keys_of_the_contract_are_those_of_the_code() -> None:

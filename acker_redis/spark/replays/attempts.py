@@ -9,11 +9,10 @@ its 255 bytes, and could not be told from a source id that ends like it.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from acker_redis.protocol.labels import COUNTED
 from acker_redis.spark.acker import Acker
 from acker_redis.spark.names import check_hidden
 
-_COUNTED = "^.*@(?:0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?$"
-"""As ``protocol/labels.py``; a label has no line breaks."""
 _INT_MAX = 2**31 - 1
 
 
@@ -44,9 +43,9 @@ def with_attempt(
     """
     check_hidden(verdicts)
     label = F.col("label")
-    said = F.nullif(F.regexp_extract(label, _COUNTED, 1), F.lit("")).cast("bigint")
+    said = F.nullif(F.regexp_extract(label, f"^{COUNTED}$", 3), F.lit("")).cast("bigint")
     counted = F.least(F.coalesce(said, F.lit(0)), F.lit(_INT_MAX)).cast("int")
-    in_block = F.when(label.rlike(_COUNTED), counted)
+    in_block = F.when(label.rlike(f"^{COUNTED}$"), counted)
     anchor = F.col("anchor")
 
     def loose(attempt: int) -> Column:

@@ -81,7 +81,7 @@ for _, group in ipairs(groups) do
     rows[1] = '[["' .. rows[1]
     rows[group.n] = rows[group.n] .. '"]]'
     group.json = table.concat(rows, '"],["')
-    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.kind.reason,
+    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
       'n', group.n, 'rows', group.json)
   end
 end
@@ -113,14 +113,14 @@ if #changed > 0 then call('HSET', meta, unpack(changed)) end
 for _, group in ipairs(groups) do
   if group.told and conf[9] == 'yes' then
     publish(group.verdict, group.task, '{"verdict":"' .. group.verdict .. '","reason":"'
-      .. group.kind.reason .. '","n":' .. group.n .. ',"rows":', group.json)
+      .. group.reason .. '","n":' .. group.n .. ',"rows":', group.json)
   end
 end
-for name, count in pairs({ tracked = tracked, acked = COMPLETED.n, failed = FAILED.n,
-  overflow = OVERFLOW.n, conflict = CONFLICT.n, orphaned = orphaned, slow = slow }) do
+for name, count in pairs({ tracked = tracked, acked = told.completed, failed = told.failed,
+  overflow = told.overflow, conflict = told.conflict, orphaned = orphaned, slow = slow }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
 if unfinished > 0 then redis.pcall('HINCRBY', meta, 'unfinished:' .. current, unfinished) end
 -- part: latency
-return { 1, tracked, COMPLETED.n, FAILED.n + CONFLICT.n, OVERFLOW.n, pending, high_water,
-  table.concat(rejected) }
+return { 1, tracked, told.completed, told.failed + told.conflict, told.overflow, pending,
+  high_water, table.concat(rejected) }

@@ -30,11 +30,31 @@ Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
+-- A block of this call is an item, a table. The steps of this script set its fields:
+--
+--   step      field                        holds
+--   blocks    number, id, name             its place in this call, from 1; 8 bytes; 13 hex digits
+--             track, touch                 its flags
+--             deltas, at                   its column; the slots of it, nil if they are 0, 1, ..
+--             failed                       slots and whys of trees that fail, or nil
+--             slots, task, label,          of a TRACK: its header; the bitmap of present slots, or
+--             present, trees               '' for all; the number of trees
+--   headers   header, bucket               of a block that is pending: as stored; nil of any other
+--   known     is_new                       a TRACK, and not pending
+--             key                          of its checksums; nil if not pending and no TRACK
+--             slots .. trees, first, last  as above, and times; now from the header, if pending
+--             to, capped                   its bucket after this call; the deadline's mark
+--             has_failed, before,          of a pending block: the header announces failures; the
+--             failed_before                bitmap of failed trees, or nil, and their number
+--             expires                      a block of this number is expiring
+--             stale                        an ended block of this number has left bitmaps
+--   decide    rejected                     'conflict' or 'overflow': the block is not created
+--             failures                     those of failed that are new
+--   weigh     result                       key of the new checksums, nil if they are as before
+--             done                         all checksums are zero: the block ends
+--   tell      after                        the bitmap of failed trees, if it has grown
 -- part: begin
 local producer, fence = ARGV[1], ARGV[2]
-
--- From lua/spec.json, by python -m proof.spec
-local MAX_TASKS = 1000
 
 -- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
@@ -69,108 +89,27 @@ local conf_salt = conf[18]
 
 -- part: headers
 local reshard, ticks = conf[12], conf[13] or '0'
-local waiting, new_tasks = {}, 0
-local function backlog_of(task)
-  if not waiting[task] then
-    local kind = call('TYPE', shard .. ':outcomes:' .. task).ok
-    local backlog, used, ended, good = unpack(call('HMGET', meta, 'backlog:' .. task,
-      'used:' .. task, 'ended:' .. task, 'good:' .. task))
-    waiting[task] = { number = tonumber(backlog or 0), new = not backlog, used = used,
-      valid = kind == 'stream' or kind == 'none', ended = tonumber(ended) or 0,
-      good = tonumber(good) or 0 }
-  end
-  return waiting[task]
-end
-local key_of, failed_of, present_of = shard .. ':block:', shard .. ':failed:', shard .. ':present:'
-local failed_keys, present_keys, new_blocks, failures_before = {}, {}, {}, false
-for _, item in ipairs(items) do
-  if item.header then
-    local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
-    local label = sub(item.header, at)
-    item.key = key_of .. item.name
-    local partial = band(state, 2) > 0
-    local present = partial and call('GET', present_of .. item.name) or ''
-    if call('STRLEN', item.key) ~= 8 * slots
-      or (partial and not is_bitmap(present, slots, '')) then
-      return refuse('SCHEMA', item.key .. ' has been tampered with')
-    elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
-      or digest ~= sub(redis.sha1hex(item.deltas .. item.present), 1, 8)) then
-      return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content; its '
-        .. 'content differs between runs (rand, uuid, now, an unordered limit?), or the namespace '
-        .. 'was resharded since the first run')
-    end
-    item.first, item.slots, item.task, item.label = first, slots, task, label
-    item.present, item.trees = present, slots
-    if partial then item.trees = call('BITCOUNT', present_of .. item.name) end
-    item.last, item.capped, item.to = last, band(state, 1) > 0, item.bucket
-    item.has_failed = band(state, 4) > 0
-    failures_before = failures_before or item.has_failed
-    if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
-  elseif item.track then
-    item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
-    new_blocks[#new_blocks + 1] = item.id
-    present_keys[#present_keys + 1] = present_of .. item.name
-  end
-  if item.header or item.track then
-    local backlog = backlog_of(item.task)
-    if not backlog.number or not backlog.valid then
-      return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
-        .. ' or its backlog has been tampered with')
-    elseif item.track and not item.header and reshard then
-      return refuse('BACKLOG', 'the namespace is resharding to '
-        .. tostring(string.match(reshard, ':(%d+)'))
-        .. ' shards; no tree is tracked until that ends, try again later')
-    elseif item.track and not item.header and backlog.number >= backlog_limit then
-      return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
-        .. ' verdicts waiting to be taken; its source must read and take its outcomes')
-    end
-    if item.track and not item.header then
-      if backlog.new and not backlog.tracks then new_tasks = new_tasks + 1 end
-      backlog.tracks = true
-    end
-    failed_keys[#failed_keys + 1] = failed_of .. item.name
-  end
-end
-if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
-  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
-end
--- All reads come before the first write, because a read can raise an error.
-local expiring = {}
-if #new_blocks > 0 then
-  for k, header in ipairs(call('HMGET', shard .. ':blocks_expiring', unpack(new_blocks))) do
-    expiring[new_blocks[k]] = header
-  end
-end
-if failures_before or (#failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0) then
-  for _, item in ipairs(items) do
-    local before = item.key and call('GET', failed_of .. item.name)
-    if before and not item.header then
-      item.stale = true -- without a block: remove them when it is tracked
-    elseif (before or item.has_failed) and not is_bitmap(before, item.slots, item.present) then
-      return refuse('SCHEMA', failed_of .. item.name .. ' has been tampered with')
-    elseif before then
-      item.before, item.failed_before = before, call('BITCOUNT', failed_of .. item.name)
-    end
-  end
-end
-if #present_keys > 0 and call('EXISTS', unpack(present_keys)) > 0 then
-  for _, item in ipairs(items) do item.stale = item.stale or not item.header end
-end
+-- part: known
 
--- Decide what to write for each block; nothing is written yet.
+-- Decide what to write for each block; nothing is written yet. The first line that applies:
+--
+--   block       row       effect
+--   pending     TRACK     a repeat: only its failures and its TOUCH count
+--   pending     any       its deltas and failures count
+--   expiring    TRACK     nack, conflict, of all its trees: it still uses the keys of this number
+--   none        TRACK     nack, overflow, of all its trees, if pending would be above twice
+--                         high_water; otherwise the block is created
+--   any other   any       dropped: each delta and failure counts as orphaned
+--
+-- The last line is also for slots that a block does not have, and for failures of absent slots.
+-- Whether a block ends is known only when its deltas are applied: see weigh, below.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected, work, entries, completed, slow = 0, {}, {}, {}, {}, 0
 local slo_ms = tonumber(conf[17]) or 0
 
-local function reject(item, reason)
-  rejected[#rejected + 1] = pack('>I2', item.number - 1)
-  item.rejected, tracked = reason, tracked + item.trees
-end
-
 -- Return the failures of slots that have not failed before.
-local function failures(item)
+local function new_failures(item)
   local slots, whys = {}, {}
   for k, slot in ipairs(item.failed.slots) do
     if slot >= item.slots or (item.present ~= '' and not has(item.present, slot)) then
@@ -183,37 +122,34 @@ local function failures(item)
 end
 
 for _, item in ipairs(items) do
-  local known = item.header or item.track
-  if item.track and item.header then
-    -- The same block again, for example from a batch whose fence has expired: ignore its deltas.
-    -- failures() checks each of its failures.
-    item.deltas = ''
-  elseif item.track and expiring[item.id] then
-    -- The block of this number that expires still uses the key of the checksums.
-    reject(item, 'conflict')
-    conflict, known = conflict + item.trees, false
-  elseif item.track and pending + item.slots > 2 * high_water then
-    reject(item, 'overflow')
-    overflow, known = overflow + item.trees, false
-  elseif item.track then
+  if item.is_new and item.expires then
+    item.rejected, conflict = 'conflict', conflict + item.trees
+  elseif item.is_new and pending + item.slots > 2 * high_water then
+    item.rejected, overflow = 'overflow', overflow + item.trees
+  elseif item.is_new then
     tracked, created, pending = tracked + item.trees, created + 1, pending + item.slots
-  elseif not known then
+  elseif item.track then
+    item.deltas = ''
+  elseif not item.header then
     orphaned = orphaned + #item.deltas / 8 + (item.failed and #item.failed.slots or 0)
   end
-  if known then
+  if item.key then work[#work + 1] = item end
+  if item.rejected then
+    rejected[#rejected + 1], tracked = pack('>I2', item.number - 1), tracked + item.trees
+  elseif item.key then
     if #item.deltas > 8 * item.slots and not item.at then
       orphaned = orphaned + #item.deltas / 8 - item.slots
       item.deltas = sub(item.deltas, 1, 8 * item.slots)
     end
-    if item.failed then item.new = failures(item) end
+    if item.failed then item.failures = new_failures(item) end
   end
-  if known or item.rejected then work[#work + 1] = item end
 end
 
 -- Write. Redis checks maxmemory at a script's first write only. A batch that creates blocks
--- begins with a write that Redis may refuse, any other batch with one that frees memory. The new
--- checksums are computed in scratch keys. Verdicts are written before the new checksums replace
--- the old ones: if a write raised an error, a tree could get two verdicts, but never none.
+-- begins with a write that Redis may refuse, any other batch with one that frees memory. The order:
+-- new checksums into scratch keys, verdicts, fence, strings of blocks (SET, RENAME), headers, keys
+-- that are removed, counts. Verdicts come before the new checksums replace the old ones: if a write
+-- raised an error, a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) end
 -- part: weigh
@@ -236,10 +172,10 @@ end
 
 -- Collect the verdicts of a block that was not rejected.
 local function tell(item)
-  local new = item.new and item.new.slots or {}
+  local new = item.failures and item.failures.slots or {}
   if #new > 0 then
     local rows = {}
-    for k, slot in ipairs(new) do rows[k] = slot .. ',"' .. escape(item.new.whys[k]) end
+    for k, slot in ipairs(new) do rows[k] = slot .. ',"' .. escape(item.failures.whys[k]) end
     failed, item.after = failed + #new, with(item.before, new, width(item.slots))
     local json = '[[' .. table.concat(rows, '"],[') .. '"]]'
     entry(item, 'nack', 'failed', #new, { 'rows', json }, ',"rows":' .. json)
@@ -297,8 +233,30 @@ local function leave(item)
   drops[home][#drops[home] + 1], moved[home] = item.id, moved[home] - item.slots
 end
 
+-- Collect the header of a block that stays, if it has to be written. A block remembers its last row
+-- to within a tick: to write the header costs as much as a row.
+local function put_header(item)
+  local state = (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0)
+    + ((item.before or item.after) and 4 or 0)
+  if item.header and item.to == item.bucket and state == byte(item.header, 11)
+    and item.first + item.last >= tonumber(conf_ticked or 0) then
+    return
+  end
+  local list = puts[item.to]
+  list[#list + 1] = item.id
+  list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), state, item.slots)
+    .. (item.header and sub(item.header, 14)
+      or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
+        .. item.task .. item.label)
+  if item.to ~= item.bucket then
+    moved[item.to], waiting[item.task].tracks = moved[item.to] + item.slots, true
+    if item.header then leave(item) end
+  end
+end
+
 for _, item in ipairs(work) do
   if item.done then
+    -- It ends: collect its keys, which UNLINK then removes.
     if item.header then
       leave(item)
       ended[#ended + 1] = item.key
@@ -309,32 +267,17 @@ for _, item in ipairs(work) do
     end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
-    -- Write the failures before the deltas. If only the deltas survived, for example in a log that
-    -- was cut here, the failed trees would be acked.
+    -- It stays. Write the failures before the deltas: if only the deltas survived, for example in
+    -- a log that was cut here, the failed trees would be acked.
     if item.stale then call('UNLINK', failed_of .. item.name, present_of .. item.name) end
     if item.after then call('SET', failed_of .. item.name, item.after) end
-    if not item.header then
+    if item.is_new then
       if item.present ~= '' then call('SET', present_of .. item.name, item.present) end
       call('SET', item.key, item.deltas)
     elseif item.result then
       call('RENAME', item.result, item.key)
     end
-    -- A block remembers its last row to within a tick: to write the header costs as much as a row.
-    local state = (item.capped and 1 or 0) + (item.present ~= '' and 2 or 0)
-      + ((item.before or item.after) and 4 or 0)
-    if not item.header or item.to ~= item.bucket or state ~= byte(item.header, 11)
-      or item.first + item.last < tonumber(conf_ticked or 0) then
-      local list = puts[item.to]
-      list[#list + 1] = item.id
-      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), state, item.slots)
-        .. (item.header and sub(item.header, 14)
-          or sub(redis.sha1hex(item.deltas .. item.present), 1, 8) .. pack('>B', #item.task)
-            .. item.task .. item.label)
-      if item.to ~= item.bucket then
-        moved[item.to], waiting[item.task].tracks = moved[item.to] + item.slots, true
-        if item.header then leave(item) end
-      end
-    end
+    put_header(item)
   end
 end
 for bucket = 0, buckets - 1 do

@@ -9,18 +9,16 @@ local function width(slots)
   return math.ceil(slots / 8)
 end
 
-local counted = setmetatable({}, { __index = function(known, value)
-  local rest, bits = value, 0
-  while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
-  known[value] = bits
-  return bits
-end })
-local hexed = setmetatable({}, { __index = function(known, char)
-  known[char] = string.format('%02x', byte_of(char))
-  return known[char]
-end })
+-- Tables of what a byte has and reads, made when they are first needed: most calls have no bitmap.
+local counted, hexed
 
 local function ones(bitmap)
+  counted = counted or setmetatable({}, { __index = function(known, value)
+    local rest, bits = value, 0
+    while rest > 0 do rest, bits = math.floor(rest / 2), bits + rest % 2 end
+    known[value] = bits
+    return bits
+  end })
   local sum = 0
   for _, value in ipairs({ byte_of(bitmap, 1, #bitmap) }) do sum = sum + counted[value] end
   return sum
@@ -60,5 +58,9 @@ local function with(bitmap, slots, bytes)
 end
 
 local function to_hex(bitmap)
+  hexed = hexed or setmetatable({}, { __index = function(known, char)
+    known[char] = string.format('%02x', byte_of(char))
+    return known[char]
+  end })
   return (string.gsub(bitmap, '.', hexed))
 end

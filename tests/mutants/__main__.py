@@ -44,7 +44,7 @@ SUITE = (
     "tests/conformance",
     "--ignore=tests/conformance/test_cases.py",
 )
-"""Not ``tests/properties``: random histories would detect a mutant in one run and not in another."""
+"""Not ``tests/properties``: random histories detect a mutant in one run and not in another."""
 HANGS_AFTER = 20
 """Seconds without a reply."""
 MEMORY = 4 << 30

@@ -1,10 +1,9 @@
-"""Measure the cost of the Python API: one operation, batches by linger, source to verdict.
+"""Measure the Python API: one operation, and batches by linger.
 
-    python benchmarks/producer.py [--operations 20000] [--trees 20000]
+    python benchmarks/producer.py [--operations 20000]
 
-Each figure has a baseline in the same run: an operation has a bare EVALSHA of the same client,
-producers have one call per operation, and a source with its bolts has the same messages in
-hand-made batches. Everything runs in one process.
+Each figure has a baseline in the same run: an operation has a bare EVALSHA of the same client, and
+producers have one call per operation. Everything runs in one process.
 """
 
 from __future__ import annotations
@@ -17,17 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from acker_redis import (
-    Acker,
-    AckerConfig,
-    Batch,
-    Bolt,
-    MessageId,
-    Producer,
-    Source,
-    new_anchor,
-    new_tuple_id,
-)
+from acker_redis import Acker, AckerConfig, Batch, Producer, new_anchor, new_tuple_id
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
@@ -178,73 +167,10 @@ def lingers(url: str, count: int) -> None:
             )
 
 
-def by_hand(url: str, trees: int) -> float:
-    """Return messages a second for the same trees in hand-made batches."""
-    with Acker.from_url(url, "bench", timeout=60) as acker:
-        outcomes, done = acker.outcomes("hand"), 0
-        began = time.perf_counter()
-        for start in range(0, trees, 1000):
-            source, first, last = Batch("hand"), Batch(), Batch()
-            for number in range(start, min(start + 1000, trees)):
-                anchor, message = new_anchor(), new_tuple_id()
-                children = [new_tuple_id() for _ in range(4)]
-                source.track(anchor, str(number), (message,))
-                first.ack(anchor, message, children)
-                for child in children:
-                    last.ack(anchor, child)
-            for batch in (source, first, last):
-                acker.apply(batch)
-            done += sum(1 for _ in outcomes)
-        assert done == trees
-        return 5 * trees / (time.perf_counter() - began)
-
-
-def whole_path(url: str, trees: int) -> float:
-    """Return messages a second from emit() to on_ack: a message, and four that it causes."""
-    done = 0
-
-    def count(_: Any) -> None:
-        nonlocal done
-        done += 1
-
-    queue: deque[MessageId] = deque()
-    with (
-        Acker.from_url(url, "bench", timeout=60) as acker,
-        Producer(acker, linger=0.01) as producer,
-    ):
-        bolt = Bolt(producer)
-        source = Source(
-            acker, "shop", lambda _, ids: queue.append(ids[0]), on_ack=count, max_pending=5000
-        )
-
-        def work() -> None:
-            while queue:
-                with bolt.process(queue.popleft()) as t:
-                    children = [t.emit() for _ in range(4)]
-                for child in children:
-                    with bolt.process(child):
-                        pass
-
-        began = time.perf_counter()
-        emitted = 0
-        while done < trees:
-            more = range(emitted, min(trees, emitted + 4000 - source.pending))
-            for number in more:
-                source.emit(str(number))
-            emitted += len(more)
-            source.step()
-            work()
-        return 5 * trees / (time.perf_counter() - began)
-
-
 def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--operations", type=int, default=20_000)
-    parser.add_argument("--trees", type=int, default=20_000)
-    parser.add_argument(
-        "--profile", action="store_true", help="profile the path of the source, at the end"
-    )
     args = parser.parse_args()
     with EmbeddedRedis(tcp=True) as server:
         with Acker.from_url(server.url, "bench", timeout=60) as acker:
@@ -254,22 +180,6 @@ def main() -> None:
         single(server.url, max(1, args.operations // 20))
         print("a producer, one thread that calls it:")
         lingers(server.url, args.operations)
-        print(f"from source to verdict, {args.trees:,} trees of five messages:")
-        for name, run in (("by hand", by_hand), ("Source and Bolt", whole_path)):
-            best = [run(server.url, args.trees) for _ in range(3)]
-            print(f"  {name:16} {statistics.median(best):9,.0f} messages/s")
-        if args.profile:
-            profile(server.url, args.trees)
-
-
-def profile(url: str, trees: int) -> None:
-    """Print the profile of the thread that steps and works."""
-    import cProfile
-    import pstats
-
-    with cProfile.Profile() as found:
-        whole_path(url, trees)
-    pstats.Stats(found).sort_stats("tottime").print_stats(25)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from acker_redis.protocol.texts import check_text, clipped, words
 from acker_redis.trees import process
 from acker_redis.trees.message_id import AnyId, MessageId, check_size, parse_ids
 
-DRAWN = 8
+DRAWN = 4
 """Number of ids that are drawn at once for the children of a message."""
 
 _row = tuple.__new__
@@ -155,7 +155,8 @@ class Processing:
     """
 
     __slots__ = (
-        "_begun_in", "_deltas", "_drawn", "_ids", "_inputs", "_keys", "_lock", "_state", "_tried",
+        "_begun_in", "_deltas", "_drawn", "_ids", "_inputs", "_keys", "_lock", "_maker", "_state",
+        "_tried",
     )  # fmt: skip
 
     def __init__(self, *inputs: AnyId, ids: Ids = PLAIN) -> None:
@@ -169,6 +170,8 @@ class Processing:
             self._deltas = _xor({}, *messages)
         """For each tree, the id of the message XOR those of its children: its row so far."""
         self._ids = ids
+        self._maker: IdMaker | None = None
+        """Who made the first id, if the configuration was known then."""
         self._drawn: list[int] | None = None
         """Unused random ids for the next children."""
         self._begun_in = process.forks
@@ -236,7 +239,7 @@ class Processing:
 
         """
         if inputs is None and key is None and len(self._inputs) == 1 and self._deltas:
-            return self._only_child(maker_of(self._ids), edge)
+            return self._only_child(self._maker or maker_of(self._ids), edge)
         chosen = self.inputs if inputs is None else self._chosen(inputs)
         return _emit([self], [(self, given) for given in chosen if given], key, self._ids, edge)
 
@@ -318,6 +321,8 @@ class Processing:
             self._check_open()
             if not self._drawn:
                 self._drawn = maker.draw(DRAWN)
+                if maker.was_read:
+                    self._maker = maker
             # The ids may have been drawn before the configuration was read.
             edge = self._drawn.pop() & maker.low
             if edge_name:

@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("apply", ("--rows", "50", "--rounds", "1"), "track+ack"),
         ("blocks", ("--quick", "--rounds", "1"), "break-even"),
-        ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
-        ("process_batch", ("--messages", "2000", "--batch", "500", "--rounds", "1"), "per core"),
+        ("producer", ("--operations", "200"), "linger   10 ms"),
+        ("messages", ("--records", "500", "--rounds", "1"), "above untracked"),
+        ("profile", ("source", "--records", "2000"), "other threads"),
         ("kafka", ("--messages", "1000", "--rounds", "1"), "of untracked"),
         ("celery_tasks", ("--orders", "200", "--rounds", "1"), "of untracked"),
         ("http_requests", ("--orders", "50", "--rounds", "1"), "of untracked"),

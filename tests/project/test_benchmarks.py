@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("blocks", ("--quick", "--rounds", "1"), "break-even"),
         ("producer", ("--operations", "200"), "linger   10 ms"),
         ("messages", ("--records", "500", "--rounds", "1"), "above untracked"),
-        ("profile", ("source", "--records", "2000"), "other threads"),
+        ("messages_profile", ("source", "--records", "2000"), "other threads"),
         ("kafka", ("--messages", "1000", "--rounds", "1"), "of untracked"),
         ("celery_tasks", ("--orders", "200", "--rounds", "1"), "of untracked"),
         ("http_requests", ("--orders", "50", "--rounds", "1"), "of untracked"),

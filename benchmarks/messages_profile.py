@@ -1,6 +1,6 @@
 """Show where the microseconds of a message are: of the source or of the worker of messages.py.
 
-    python benchmarks/profile.py [source|worker] [--side 'one by one'] [--records 50000]
+    python benchmarks/messages_profile.py [source|worker] [--side 'one by one'] [--records 50000]
 
 A timer looks at the main thread every millisecond of processor time. So calls cost nothing extra,
 as they do under cProfile. Time of other threads (the senders of a producer) is one line.

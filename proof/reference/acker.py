@@ -209,7 +209,24 @@ class Reference:
         self.now_ms += ms
 
     def _row(self, row: TreeRow, task: str) -> bool:
-        """Apply one row, and return whether its tree was rejected."""
+        """Apply one row, and return whether its tree was rejected.
+
+        The row changes the record of its anchor, or a new one. Then the first line that applies:
+
+        ========  ====================================  =========================================
+        record    then                                  effect
+        ========  ====================================  =========================================
+        existed   TRACK, and it had a task              conflict: both trees are nacked
+        any       it has a task and a why               nack, failed
+        any       it has a task, and is zero            ack, completed
+        new       a task; pending at twice high_water   nack, overflow: the tree is rejected
+        new       no task, no why, zero                 nothing
+        new       no task; pending at high_water, or    dropped, counted as orphaned
+                  the namespace is resharding
+        new       otherwise                             put into the newest bucket
+        existed   otherwise                             stays; TOUCH, FAIL and refresh may move it
+        ========  ====================================  =========================================
+        """
         age = next((age for age, bucket in enumerate(self.buckets) if row.anchor in bucket), None)
         record = self.buckets[age][row.anchor] if age is not None else Record(self.now_ms)
         if row.flags & TRACK and record.task:
@@ -224,37 +241,54 @@ class Reference:
             record.task, record.source_id = task, row.source_id
             self.counters["tracked"] += 1
         if record.task and (record.why is not None or record.checksum == 0):
-            failed = record.why is not None  # failed has priority over zero
-            self.counters["failed" if failed else "acked"] += 1
-            if failed:
-                self.unfinished[0] += record.checksum != 0
-                self._tell("nack", "failed", row.anchor, record, record.why or "")
-            else:
-                self.latency = self.latency.plus(self.now_ms - record.first_ms)
-                self._tell("ack", "completed", row.anchor, record)
+            self._end(row.anchor, record)
             self._forget(row.anchor)
             return False
-        to: int | None = None
         if age is None:
-            if not record.task and record.why is None and record.checksum == 0:
-                return False  # a no-op
-            if record.task and self.pending >= 2 * self.high_water:
+            return self._start(row, record)
+        self._stay(row, record, age)
+        return False
+
+    def _end(self, anchor: int, record: Record) -> None:
+        """End a tree that has failed or is zero; failed has priority."""
+        if record.why is not None:
+            self.counters["failed"] += 1
+            self.unfinished[0] += record.checksum != 0
+            self._tell("nack", "failed", anchor, record, record.why)
+        else:
+            self.counters["acked"] += 1
+            self.latency = self.latency.plus(self.now_ms - record.first_ms)
+            self._tell("ack", "completed", anchor, record)
+
+    def _start(self, row: TreeRow, record: Record) -> bool:
+        """Put a new record into the newest bucket if there is room; return whether to reject it."""
+        if record.task:
+            if self.pending >= 2 * self.high_water:
                 self.counters["overflow"] += 1
                 self._tell("nack", "overflow", row.anchor, record)
                 return True
-            if not record.task and (self.reshard or self.pending >= self.high_water):
-                self.counters["orphaned"] += 1
-                return False
-            self.buckets[0][row.anchor] = record
-        elif row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
-            to, record.capped = self._moved_to(age, record.first_ms)
-            self._forget(row.anchor)
-            self.buckets[to][row.anchor] = record
-            if record.task:
-                self.names[record.task] = self.ticks
-        if row.flags & TOUCH and record.task and not (record.capped and to == age):
-            self._tell("touch", "reset", row.anchor, record)
+            if row.flags & TOUCH:
+                self._tell("touch", "reset", row.anchor, record)
+        elif record.why is None and record.checksum == 0:
+            return False
+        elif self.reshard or self.pending >= self.high_water:
+            self.counters["orphaned"] += 1
+            return False
+        self.buckets[0][row.anchor] = record
         return False
+
+    def _stay(self, row: TreeRow, record: Record, age: int) -> None:
+        """Restart the clock of a pending record, if the row does: move it to a newer bucket."""
+        if not (row.flags & (TOUCH | FAIL) or self.config.refresh == "update"):
+            return
+        to, record.capped = self._moved_to(age, record.first_ms)
+        self._forget(row.anchor)
+        self.buckets[to][row.anchor] = record
+        if record.task:
+            self.names[record.task] = self.ticks
+            # If the deadline leaves the record where it is, no clock was restarted.
+            if row.flags & TOUCH and not (record.capped and to == age):
+                self._tell("touch", "reset", row.anchor, record)
 
     def _moved_to(self, age: int, first_ms: int) -> tuple[int, bool]:
         """Return the age of the bucket to which a row moves a tree, from the bucket of ``age``.

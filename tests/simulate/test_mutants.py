@@ -32,8 +32,8 @@ MUTANTS = {
         "record.checksum ^= row.delta if age is not None or row.flags else row.delta & 0xFFFF",
     ),
     "a zero checksum beats a failure": (
-        "failed = record.why is not None",
-        "failed = record.why is not None and record.checksum != 0",
+        "        if record.why is not None:",
+        "        if record.why is not None and record.checksum != 0:",
     ),
     "fails are ignored": ("if row.flags & FAIL:", "if False:"),
     "expiring trees are dropped without a drain": (
@@ -59,13 +59,13 @@ MUTANTS = {
     "touch does not reset the timeout": ("row.flags & (TOUCH | FAIL)", "row.flags & FAIL"),
     "every row resets the timeout": ('self.config.refresh == "update"', "True"),
     "a complete tree stays pending": (
-        'self._tell("ack", "completed", row.anchor, record)\n            self._forget(row.anchor)',
-        'self._tell("ack", "completed", row.anchor, record)',
+        "self._end(row.anchor, record)\n            self._forget(row.anchor)",
+        "self._end(row.anchor, record)",
     ),
     "a conflict writes no verdict": ('self._tell("nack", "conflict", row.anchor, record)', "pass"),
     "overflow writes no verdict": ('self._tell("nack", "overflow", row.anchor, record)', "pass"),
     "rows without a tree are never dropped": (
-        "not record.task and (self.reshard or self.pending >= self.high_water)",
+        "self.reshard or self.pending >= self.high_water",
         "False",
     ),
     "the backlog has no limit": (TRACKS, "tracks = False"),

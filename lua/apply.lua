@@ -33,7 +33,7 @@ local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.t
 -- Validation: nothing is written before the whole batch has been validated.
 
 -- part: keys
-if #ARGV < 6 then return refuse('ARGS', 'needs at least six arguments') end
+if #ARGV < 6 then return refuse('ARGS', 'needs two keys and six arguments or more') end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
   'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms', 'slo_ms', 'salt')

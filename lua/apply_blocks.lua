@@ -65,7 +65,7 @@ local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
 -- part: keys
 if #ARGV < 9 or #ARGV % 7 ~= 2 then
-  return refuse('ARGS', 'needs two arguments, and seven for each block, at least one block')
+  return refuse('ARGS', 'needs two keys, two arguments, and seven for each of its blocks')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',

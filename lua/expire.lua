@@ -15,7 +15,7 @@ local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
 
 -- part: keys
-if #ARGV ~= 1 then return refuse('ARGS', 'needs one argument') end
+if #ARGV ~= 1 then return refuse('ARGS', 'needs two keys and one argument') end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges', 'unfinished:left',

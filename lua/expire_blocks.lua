@@ -17,7 +17,7 @@ local sub, find, format = string.sub, string.find, string.format
 local unpack_bytes, hex = struct.unpack, bit.tohex
 
 -- part: keys
-if #ARGV ~= 1 then return refuse('ARGS', 'needs one argument') end
+if #ARGV ~= 1 then return refuse('ARGS', 'needs two keys and one argument') end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
 local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges', 'slo_ms',

@@ -197,7 +197,9 @@ def _codes(match: re.Match[str]) -> str:
 def _advised(text: str) -> str:
     """Return a text in which each refusal says what to do in the words of the specification."""
     for wrong, advice in spec()["refusals"].items():
-        opening = re.escape(f"{wrong}; ").replace(r"\{\}", r"[^;]{1,80}?")
+        opening = re.escape(wrong).replace(r"\{\}", r"[^;]{1,80}?")
+        # Not the end of a statement.
+        opening = rf"""{opening}(?<!\))(?<!\w["'`]);\ """
         opening = opening.replace(r"\ ", f"(?:{_GOES_ON})? (?:{_GOES_ON})?")
 
         def replaced(match: re.Match[str], advice: str = advice) -> str:

@@ -106,6 +106,8 @@ def test_changed_refusal_is_written_in_each_language(changed: spec.Json) -> None
     for n in range(len(changed["refusals"])):
         assert sum(f"; do <{n}>" in re.sub(spec._GOES_ON, "", found[path]) for path in found) > 1
     assert all(spec.filled(text, path.suffix) == text for path, text in found.items())
+    for code in ("die 'there is no input 7'; return 0;", 'refuse("there is no input 7"); end(i);'):
+        assert spec.filled(code, ".pm") == code
 
 
 def test_unknown_name_in_a_region_is_an_error() -> None:

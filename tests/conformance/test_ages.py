@@ -5,16 +5,21 @@ import pytest
 from proof.reference.acker import Reference
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
+    FAIL,
+    TOUCH,
+    TRACK,
     Target,
     advance,
     block_outcomes,
     block_row,
+    columns,
     drain,
     fail,
     fail_slot,
     outcomes,
     rotate,
     row,
+    send,
     tick,
     total,
     touch,
@@ -117,6 +122,31 @@ def test_idle_time_counts_from_the_last_row(make_acker: MakeTarget, in_block: bo
     assert (verdict.age_ms // MINUTE, verdict.idle_ms // MINUTE) == (180, 60)
 
 
+def test_verdict_of_the_row_that_begins_a_tree_has_no_age(make_acker: MakeTarget) -> None:
+    acker = make_acker(high_water=1)
+    rows = [
+        (1, A, TRACK | FAIL),
+        (2, 0, TRACK),
+        (3, A, TRACK | TOUCH),
+        (4, A, TRACK),
+        (5, A, TRACK),
+    ]
+    send(acker, columns(rows, "t", ["failed", "acked", "touched", "pending", "overflow", "why"]))
+    assert {o.source_id: o.age_ms for o in outcomes(acker)} == dict.fromkeys(
+        ("failed", "acked", "touched", "overflow"), 0
+    )
+
+
+def test_idle_time_counts_from_a_row_that_restarts_no_clock(acker: Target) -> None:
+    track(acker, 7, A)
+    advance(acker, 10 * MINUTE)
+    row(acker, 7, 1)
+    advance(acker, 5 * MINUTE)
+    tick(acker, 3)
+    (verdict,) = outcomes(acker)
+    assert (verdict.age_ms // MINUTE, verdict.idle_ms // MINUTE) == (15, 5)
+
+
 @pytest.mark.parametrize("in_block", [False, True])
 def test_last_row_is_not_before_the_first(make_acker: MakeTarget, in_block: bool) -> None:
     acker = make_acker(refresh="update", deadline_ms=9 * TICK)
@@ -183,3 +213,18 @@ def test_late_rows_of_other_trees_are_explained_by_no_failure(acker: Target) -> 
     row(acker, 8, A)
     tick(acker, 3)
     assert after_failure(acker) == (2, 0)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_failed_tree_explains_one_orphan(acker: Target, at_once: bool) -> None:
+    """Whether it fails with its TRACK or later."""
+    if at_once:
+        send(acker, columns([(7, A ^ B, TRACK | FAIL)], "t", ["s7", "no"]))
+    else:
+        track(acker, 7, A ^ B)
+        fail(acker, 7, "no")
+    row(acker, 7, A)
+    tick(acker)
+    row(acker, 8, B)  # of no tree that was ever tracked
+    tick(acker, 3)
+    assert after_failure(acker) == (2, 1)

@@ -49,6 +49,14 @@ def test_each_end_counts_for_its_source(acker: Target) -> None:
     assert counts(acker) == ({"t": 4, "u": 3}, {"t": 1, "u": 1}, 0)
 
 
+def test_a_millisecond_may_be_the_limit(make_acker: MakeTarget) -> None:
+    acker = make_acker(slo_ms=1)
+    track(acker, 1, 40)
+    advance(acker, 60_000)
+    delta(acker, 1, 40)
+    assert counts(acker) == ({"t": 1}, {}, 1)
+
+
 def test_slow_acks_are_not_good(make_acker: MakeTarget) -> None:
     acker = make_acker(slo_ms=LIMIT_MS, tick_ms=100 * LIMIT_MS)
     for anchor in (1, 2):

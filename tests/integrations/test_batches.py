@@ -18,11 +18,16 @@ from acker_redis.integrations.aiokafka import TrackedAsyncConsumer, TrackedAsync
 from acker_redis.integrations.core.batches import Messages
 from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.kafka import TrackedProducer
+from acker_redis.integrations.sqs import SqsWorker
+from acker_redis.integrations.sqs.queue import Sqs as SqsQueue
 from acker_redis.integrations.streams import StreamWorker
 from acker_redis.protocol.rows import Row
-from tests.integrations import kafka
+from tests.integrations import kafka, sqs
+from tests.integrations.sqs import moto
 from tests.integrations.test_kafka import consumer_of, track, verdicts
 from tests.integrations.test_streams import Shop, shops
+
+__all__ = ["moto"]
 
 Handler = Callable[[Any, Any], Coroutine[Any, Any, None]]
 """``handler(messages, send)``: ``await send("a", child=..)`` sends a child, named like a record."""
@@ -80,7 +85,7 @@ class Streams:
     def batch(self, count: int, handler: Handler, **options: Any) -> None:
         isolate = options.pop("isolate", False)
         with self.shop.worker(**options) as worker:
-            worker._reading._fits = count
+            worker._reading._pace.fits = count
             ((_, messages),) = worker.read(count, block=0)
             assert len(messages) == count
             worker.handle_batch(messages, self._handler(worker, handler), isolate=isolate)
@@ -112,6 +117,72 @@ class Streams:
             worker.xadd(self.shop.priced, {"name": name}, **options)
 
         return lambda messages: step(handler(messages, send))
+
+
+class Sqs:
+    """Amazon SQS."""
+
+    def __init__(self, acker: Acker, moto: str, topic: str) -> None:
+        self.acker, self.client = acker, sqs.client(moto)
+        self.orders = self.client.create_queue(QueueName=topic)["QueueUrl"]
+        self.priced = self.client.create_queue(QueueName=f"{topic}-priced")["QueueUrl"]
+        self._count = 0
+
+    def put(self, *names: str, headers: Any = None) -> None:
+        self._count += len(names)
+        tracked = track(self.acker, *names) if headers is None else [(n, n, headers) for n in names]
+        for name, _, given in tracked:
+            found = {key: {"DataType": "String", "StringValue": v} for key, v in given.items()}
+            self.client.send_message(
+                QueueUrl=self.orders, MessageBody=name, MessageAttributes=found
+            )
+
+    def name(self, message: Any) -> str:
+        return str(message["Body"])
+
+    def batch(self, count: int, handler: Handler, **options: Any) -> None:
+        isolate = options.pop("isolate", False)
+        with self.worker(**options) as worker:
+            worker._reader._pace.fits = count
+            messages = worker._read(count, 0)
+            assert len(messages) == count
+            inner = functools.partial(self._handle, worker, handler)
+            worker.handle_batch(messages, inner, isolate=isolate)
+
+    def run(self, count: int, handler: Handler, **options: Any) -> None:
+        seen = 0
+
+        def counted(messages: Any) -> None:
+            nonlocal seen
+            seen += len(messages)
+            if seen >= count:
+                worker.stop()
+            self._handle(worker, handler, messages)
+
+        worker = self.worker()
+        worker.run_batches(counted, **options)
+
+    def confirmed(self) -> int:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.client.get_queue_attributes(QueueUrl=self.orders, AttributeNames=names)
+        return self._count - sum(int(found["Attributes"][name]) for name in names)
+
+    def children(self, count: int) -> list[MessageId]:
+        found: list[Any] = []
+        reader = SqsQueue(self.client, self.priced, 60, 0)
+        while some := reader.read(10, 0, pytest.fail):
+            found += some
+        assert len(found) == count
+        return [reader.id_of(body) for _, body in found]
+
+    def worker(self, **options: Any) -> SqsWorker:
+        return SqsWorker(self.acker, self.client, self.orders, **{"wait": 0, **options})
+
+    def _handle(self, worker: SqsWorker, handler: Handler, messages: Any) -> None:
+        async def send(name: str, **options: Any) -> None:
+            worker.send(self.priced, name, **options)
+
+        step(handler(messages, send))
 
 
 class Kafka:
@@ -220,13 +291,20 @@ class AsyncKafka(Kafka):
                 await scene(consumer, lambda messages: handler(messages, send))
 
 
-@pytest.fixture(params=["streams", "kafka", "aiokafka"])
+@pytest.fixture(params=["streams", "kafka", "aiokafka", "sqs"])
 def rig(
-    request: pytest.FixtureRequest, orders: Acker, servers: str, topic: str, server: EmbeddedRedis
+    request: pytest.FixtureRequest,
+    orders: Acker,
+    servers: str,
+    moto: str,
+    topic: str,
+    server: EmbeddedRedis,
 ) -> Iterator[Rig]:
     if request.param == "streams":
         for shop in shops(redis.Redis.from_url(server.url)):
             yield Streams(shop)
+    elif request.param == "sqs":
+        yield Sqs(orders, moto, topic)
     else:
         kind = Kafka if request.param == "kafka" else AsyncKafka
         yield kind(orders, servers, topic)

@@ -364,7 +364,7 @@ def test_entry_stays_pending_if_its_failure_cannot_be_told(shop: Shop) -> None:
 
     shop.client.set(shop.orders + "-dead", "no stream")
     worker = shop.worker(on_failure=park)
-    worker._reading._fits = 2
+    worker._reading._pace.fits = 2
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         worker.run(handle)
     assert shop.pending() == 2, "the second was not begun"
@@ -485,7 +485,7 @@ def test_run_ends_after_a_signal_and_gives_entries_back(shop: Shop) -> None:
         signal.raise_signal(signal.SIGTERM)
 
     worker = shop.worker()
-    worker._reading._fits = 4
+    worker._reading._pace.fits = 4
     worker.run(handle)
     assert (len(handled), shop.pending()) == (1, 3)
     with shop.worker() as other:

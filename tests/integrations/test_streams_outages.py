@@ -172,7 +172,7 @@ def test_entry_that_is_no_text_fails_instead_of_its_workers(
     good, _ = shop.put("good"), shop.put("bad", blob=b"\xff")
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         worker = shop.worker(client, idle=LATER, on_failure=lambda *given: told.append(given))
-        worker._reading._fits = 2
+        worker._reading._pace.fits = 2
         with worker:
             assert shop.work(worker, pytest.fail) == 0, "the batch stays pending"
             shop.idle()
@@ -239,7 +239,7 @@ def test_forked_child_leaves_the_entries_of_its_parent_alone(shop: Shop) -> None
     shop.put("hat", priced=shop.priced)
     shop.put("shoe", priced=shop.priced)
     worker = shop.worker()
-    worker._reading._fits = 2
+    worker._reading._pace.fits = 2
     ((_, entries),) = worker.read(block=0)
     worker._settling._settled_at = float("inf")
     for key, fields in entries:

@@ -19,6 +19,7 @@ MISSING = {
     "acker_redis.integrations.kafka TrackedProducer": ("confluent_kafka", "kafka"),
     "acker_redis.integrations.otel trace_verdicts": ("opentelemetry", "otel"),
     "acker_redis.integrations.rabbitmq RabbitSender": ("pika", "rabbitmq"),
+    "acker_redis.integrations.sqs SqsWorker": ("botocore", "sqs"),
     "acker_redis.spark FileQueue": ("pyspark", "spark-local"),
     "acker_redis.spark explain": ("numpy", "spark"),
 }

@@ -32,6 +32,8 @@ Kafka        a commit of the        counts as complete     offsets below it  a c
              position               in its partition       are committed     offsets below it
 Streams      XACK, for many         leaves the group       stays pending,    a group counts its
                                                            ``idle`` seconds  deliveries
+SQS          deleting it, ten in    is deleted             stays invisible   SQS cannot be asked
+             a call                                        ``lease`` seconds who has a message
 RabbitMQ     ``basic_ack``; the     is rejected, to the    ``basic_nack``    the broker has dead
              handler may call it    dead-letter exchange   with ``requeue``  letters, too
 HTTP         the response           the exception, or the  never: a client   a response is sent
@@ -41,5 +43,5 @@ Celery       Celery, by             Celery's end: after    ``acks_late``     a t
 ============ ====================== ====================== ================= =====================
 
 In a handler, ``current`` is the handle of its message: ``reset_timeout()`` is its heartbeat, for
-the tree alone. A Streams worker also has ``renew()``, which keeps the entry as well.
+the tree alone. A worker of Streams or SQS also has ``renew()``, which keeps the message as well.
 """

@@ -39,8 +39,8 @@ class Queue(Protocol):
     def add(self, children: list[Any]) -> list[Exception | None]:
         """Send messages; return for each why it was refused, or None. Raise without an answer."""
 
-    def owns(self, key: Any) -> bool:
-        """Return whether the worker still has the message."""
+    def owns(self, key: Any, since: float) -> bool:
+        """Return whether the worker still has a message whose lease began at a monotonic time."""
 
     def keep(self, key: Any) -> None:
         """Let the lease of a message begin again."""

@@ -41,7 +41,7 @@ class Leased:
     """The children that are sent next."""
 
     def __str__(self) -> str:
-        return f"{self.owner}: message {self.key}"
+        return f"{self.owner}: message {str(self.key)[:40]}"
 
 
 class Settling:
@@ -152,7 +152,7 @@ class Settling:
         message = work.message
         if message.doubtful:
             why = "stays in its queue: its children may be missing"
-        elif self.is_late(message.since) and not self._queue.owns(message.key):
+        elif self.is_late(message.since) and not self._queue.owns(message.key, message.since):
             why = "took so long that another worker has it: discarded"
         else:
             return False

@@ -226,7 +226,7 @@ class Worker:
 
         """
         work = self._in_process()
-        if not self._queue.owns(work.message.key):
+        if not self._queue.owns(work.message.key, work.message.since):
             raise ClosedError(f"another worker has taken message {work.message.key!r} over")
         now = time.monotonic()
         self._queue.keep(work.message.key)

@@ -67,7 +67,7 @@ class Group:
         """Add entries to streams; see :func:`acker_redis.integrations.streams.entries.add`."""
         return add(self.client, children)
 
-    def passes(self, _: Exception) -> bool:
+    def passes(self, error: Exception) -> bool:
         """Return False: the worker knows the errors of Redis."""
         return False
 
@@ -120,7 +120,7 @@ class Group:
         found = self.client.execute_command("XRANGE", self.name, key, key, NEVER_DECODE=True)
         return dict(found[0][1]) if found else None
 
-    def owns(self, key: Any) -> bool:
+    def owns(self, key: Any, _: float) -> bool:
         """Return whether an entry still belongs to this consumer."""
         return any(each.consumer == self.consumer for each in self._pending(key, key))
 

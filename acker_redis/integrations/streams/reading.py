@@ -11,6 +11,7 @@ import time
 import redis
 
 from acker_redis.errors import AckerError
+from acker_redis.integrations.core.pace import Pace
 from acker_redis.integrations.core.queues import Fail
 from acker_redis.integrations.streams.group import Entry, Group, is_missing
 from acker_redis.sync.connection import reconnect
@@ -18,8 +19,6 @@ from acker_redis.transport.errors import must_leave
 
 log = logging.getLogger(__name__)
 
-ROUND = 0.1
-"""Seconds that the entries of one batch should take: the batches are made to fit."""
 TRIES = 10
 """Attempts to take over an entry between two reads of new ones: other workers may be faster."""
 
@@ -41,10 +40,8 @@ class Reading:
         """When the entries that were read last were asked for, on the ``time.monotonic`` clock."""
         self._look_at = 0.0
         """When to look again for entries of dead workers, on the same clock."""
-        self._given = 0
-        """Number of new entries that the last read() has returned."""
-        self._fits = 1
-        """Number of new entries that take about ROUND seconds."""
+        self._pace = Pace()
+        """Of new entries."""
 
     def read(self, count: int, block: float, fail: Fail) -> list[Entry]:
         """Return an entry of a dead worker, or up to ``count`` new ones; wait ``block`` seconds.
@@ -56,9 +53,9 @@ class Reading:
             Exception: What ``fail`` raises.
 
         """
-        self._pace()
+        self._pace.fit(self.read_at)
         try:
-            return self._left(fail) or self._new(min(count, self._fits), block)
+            return self._left(fail) or self._new(min(count, self._pace.fits), block)
         except redis.ResponseError as error:
             if must_leave(error):
                 reconnect(self._group.client)
@@ -68,16 +65,6 @@ class Reading:
             self._group.create()
             return self.read(count, block, fail)
 
-    def _pace(self) -> None:
-        """Let the next batch take about ROUND seconds, so that a worker holds few entries."""
-        given, self._given = self._given, 0
-        if given:
-            took = time.monotonic() - self.read_at
-            if took > ROUND:
-                self._fits = max(1, int(given * ROUND / took))
-            else:
-                self._fits = max(self._fits, 2 * given)
-
     def _new(self, count: int, block: float) -> list[Entry]:
         # Before the call: an entry is not idle for longer than this worker believes. Therefore the
         # call is short: entries that come at its end would be late at once.
@@ -86,7 +73,7 @@ class Reading:
             entries = self._group.new(count, int(min(block, self._idle / 4) * 1000) or None)
         except UnicodeDecodeError:
             return []  # _left() gets them one by one, and fails the one that is no text
-        self._given = len(entries)
+        self._pace.given = len(entries)
         return entries
 
     def _left(self, fail: Fail) -> list[Entry]:

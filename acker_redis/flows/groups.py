@@ -19,10 +19,24 @@ field, so it counts once, with its last verdict.
 3. *Seal* at the end of the ``with`` block: all its records are members, and their number is
    written. An exception in the block seals nothing.
 4. *Doubt*: if a source id joins a second group, its verdict cannot be told from that of the first.
-   See ``_doubt``.
+   It fails in both, see ``_doubt``.
 5. *Report*: a scan of all members decides. A group is complete if it is sealed, has exactly the
    number of members that its seal states, and none of them is open. Members that a failover has
    lost keep it incomplete. It is marked as reported after the callback has returned.
+
+What happens to the value of a member (``heard``, ``_after``, ``_doubt``):
+
+==================================================  =====  =====  ==========  =======  ========
+the value was                                       open   ``a``  ``f<why>``  ``?..``  ``x..``
+==================================================  =====  =====  ==========  =======  ========
+ack                                                 a      a      a           x        x
+final nack                                          f      f      f           x        x
+final nack of a tree of an earlier program          f      a      f           x        x
+other nack of a tree of an earlier program          open   a      open        ?        x
+other nack                                          (no change)
+its source id joins another group                   ?      a      x           ?        x
+its source id joins this group again                open, or ? if it is open in another group
+==================================================  =====  =====  ==========  =======  ========
 
 The counter of open members in this process only decides when to scan.
 """

@@ -26,6 +26,9 @@ record and no tree.
 
 Five steps
 ----------
+The methods ``_close``, ``_drain``, ``_decide``, ``_switch`` and ``_finish``. Each is idempotent: it
+writes states, and a repetition writes the same ones.
+
 1. *Close.* All old shards enter state ``F:T``, shard 0 first.
 2. *Drain.* The reshard waits until all old shards are empty. Verdicts on shards that stay may wait
    there. A tree that no bolt finishes expires within N ticks. The reshard ticks and drains the

@@ -1,7 +1,24 @@
 """The pending records of a source: their attempts, and the effect of each verdict. No I/O.
 
 A record is queued, then tracked under the anchor of its attempt, then closed: by an ack, or when
-the source gives it up. A nack queues the record again, after a back-off.
+the source gives it up. A nack queues the record again, after a back-off. A record is in one state
+at a time:
+
+=========  =======================  ===========================================================
+state      held in                  leaves it by
+=========  =======================  ===========================================================
+queued     ``queue``                ``next``: the caller has it
+waiting    ``_waiting``             ``next``, when its back-off is over: the caller has it
+caller's   the caller               ``tracking`` -> tracked; ``put_back`` -> queued
+tracked    ``_tracked[anchor]``     ack, final nack, ``withdraw`` -> closed; any other nack,
+                                    ``untracked`` -> waiting; ``rotate`` -> timed out
+timed out  ``_timed_out[anchor]``   ``revive`` -> tracked; ``timeouts``, a nack: as above
+closed     no record; its anchor    --
+           in ``_closed`` a while
+=========  =======================  ===========================================================
+
+A verdict on an anchor that is timed out or closed is ignored. One on an unknown anchor is of an
+earlier program: it is ignored too if an open record has its source id, which will get its own.
 
 The source processes verdicts one by one. A verdict counts after its callbacks have returned. An
 entry of the stream may be taken when all of its verdicts have counted and each record that it

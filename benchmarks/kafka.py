@@ -1,10 +1,12 @@
 """The consumer of examples/kafka, tracked and untracked: messages per second of 1 kB each.
 
-A mock cluster in another process holds the messages. Both programs read all of them in batches of
-500, price each, produce the result, wait for its delivery, and commit. The two take turns. The
-trees of the tracked messages exist before the clock starts.
+A mock cluster in another process holds the messages. All programs read them in batches of 500,
+price each, and commit; the first two also produce the result, and wait for its delivery. They take
+turns. The trees of the tracked messages exist before the clock starts. ``batches`` is a handler of
+batches, and ``read`` the same program untracked.
 """
 
+import json
 import subprocess
 import sys
 import time
@@ -41,7 +43,7 @@ def fill(acker: Acker, servers: str, topic: str, count: int) -> None:
 
 def rate(acker: Acker, servers: str, count: int, program: str) -> float:
     """Return the messages per second of one run, from the first message to the last commit."""
-    topic, with_ids = f"orders-{uuid.uuid4().hex}", program == "tracked"
+    topic, with_ids = f"orders-{uuid.uuid4().hex}", program in ("tracked", "batches")
     fill(acker, servers, topic, count)
     config: dict[str, Any] = {"bootstrap.servers": servers}
     group = {"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
@@ -55,22 +57,38 @@ def rate(acker: Acker, servers: str, count: int, program: str) -> float:
         consumer = confluent_kafka.Consumer({**config, **group, "enable.auto.commit": False})
     handler = price("kafka", "after" if with_ids else "before")
     consumer.assign([confluent_kafka.TopicPartition(topic, n) for n in range(PARTITIONS)])
-    done, began = 0, 0.0
+    done, began, committed = 0, 0.0, 0.0
+    every = 1.0 if program in ("read", "batches") else 0.0
+    """Seconds between two commits; that of run_batches()."""
     while done < count:
         messages = consumer.consume(500, 0.1)
         began = began or (time.perf_counter() if messages else 0.0)
-        for message in messages:
-            if with_ids:
-                consumer.handle(message, handler, producer)
-            else:
-                handler(message, producer)
+        if program == "batches":
+            consumer.handle_batch(messages, prices)
+        elif program == "read":
+            prices(messages)
+        else:
+            for message in messages:
+                if with_ids:
+                    consumer.handle(message, handler, producer)
+                else:
+                    handler(message, producer)
         producer.flush()
-        if messages:
-            consumer.commit(asynchronous=False)
         done += len(messages)
+        if messages and (done == count or time.perf_counter() - committed > every):
+            consumer.commit(asynchronous=False)
+            committed = time.perf_counter()
     found = count / (time.perf_counter() - began)
     consumer.close()
     return found
+
+
+def prices(messages: Any) -> None:
+    """Price orders, as the handler of the example does, and write them nowhere."""
+    for message in messages:
+        order = json.loads(message.value())
+        order["total"] = order["items"] * order["price"]
+        json.dumps(order)
 
 
 def main() -> None:
@@ -89,11 +107,13 @@ def main() -> None:
         run = partial(rate, acker, host.stdout.readline().strip(), args.messages)
         acker.create()
         found = in_turns(("untracked", "tracked"), args.rounds, run)
+        batches = in_turns(("read", "batches"), args.rounds, run)
         version = confluent_kafka.version()
         print(
             f"confluent-kafka {version}, {args.messages:,} messages of 1 kB, {args.rounds} rounds"
         )
         show(found, "messages/s")
+        show(batches, "messages/s")
         if args.profile:
             profile(lambda: run("tracked"))
         host.stdin.close()

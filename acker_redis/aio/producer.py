@@ -128,6 +128,22 @@ class AsyncProducer(LoopBound):
         elif accumulator.add(rows, time.monotonic()):
             self._work.set()
 
+    async def add_acks(self, anchors: list[int], deltas: list[int]) -> None:
+        """Add acks as columns, all or none; see :meth:`Producer.add_acks`."""
+        if not anchors:
+            return
+        self._enter()
+        self._check_open()
+        accumulator = self._accumulator if self._routed else None
+        if accumulator is None:
+            config = await self._ask()
+            self._check_open()
+            accumulator = self._start(config)
+        if accumulator.size >= self._buffer:
+            await self._wait_for_room(accumulator)
+        if accumulator.add_acks(anchors, deltas, time.monotonic()):
+            self._work.set()
+
     async def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
         """Track a tree; see :meth:`Batch.track`, and :meth:`add` for errors."""
         await self.add([track_row(anchor, source_id, emitted)])

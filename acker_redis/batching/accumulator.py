@@ -78,6 +78,17 @@ class Accumulator:
                 wake = wake or batch.full
         return wake
 
+    def add_acks(self, anchors: list[int], deltas: list[int], now: float) -> bool:
+        """Add acks as columns; return whether a sleeping sender must wake up: see :meth:`add`."""
+        acks = dict(zip(anchors, deltas, strict=True)) if self.shards == 1 else {}
+        shard = self._waiting.get(0)
+        if len(acks) == len(anchors) and shard and shard.queue:  # no anchor occurs twice
+            batch, before = shard.queue[-1], len(shard.queue[-1])
+            if batch.fold_acks(acks):
+                self.size += len(batch) - before
+                return batch.full
+        return self.add([Row(*each) for each in zip(anchors, deltas, strict=True)], now)
+
     def take(self, now: float) -> tuple[int, Batch] | None:
         """Return a ready shard and its batch, which is then in flight; None if none is ready."""
         ready = [number for number, each in self._waiting.items() if self._is_due(each, now)]

@@ -235,6 +235,17 @@ class Batch:
         self._deltas[anchor] = delta
         return 1
 
+    def fold_acks(self, acks: dict[int, int]) -> bool:
+        """Fold in many acks, by anchor; return False, and fold none, if there is no room."""
+        if self.sent:
+            self._check_room()
+        if len(self._deltas) + len(acks) > MAX_ROWS:
+            return False
+        for anchor in self._deltas.keys() & acks.keys():
+            acks[anchor] ^= self._deltas[anchor]
+        self._deltas |= acks
+        return True
+
     def rows(self) -> list[Row]:
         """Return the folded rows, one per anchor; two if a tree is both tracked and failed."""
         found = []

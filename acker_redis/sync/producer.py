@@ -164,6 +164,26 @@ class Producer:
                 rows,
             )
 
+    def add_acks(self, anchors: list[int], deltas: list[int]) -> None:
+        """Add acks as columns, all or none; see :meth:`add`.
+
+        Args:
+            anchors: The anchors.
+            deltas: The whole delta of each row. They are not validated: an id, and the XOR of ids.
+
+        """
+        if not anchors:
+            return
+        accumulator = self._accumulator if self._routed else None
+        if accumulator is None:
+            accumulator = self._start(ask=True)
+        with self._lock:
+            self._check_open()
+            if accumulator.size >= self._buffer and not self._in_sender():
+                self._wait_for_room(accumulator)
+            if accumulator.add_acks(anchors, deltas, time.monotonic()):
+                self._work.notify()
+
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
         """Track a tree; see :meth:`Batch.track`, and :meth:`add` for errors."""
         self.add([track_row(anchor, source_id, emitted)])

@@ -303,6 +303,18 @@ class Processing:
             self._check_open()
             return self._rows(TOUCH, whole=False)
 
+    def adopt(self, edge: int, keys: Iterable[str]) -> None:
+        """Note children of the only message whose ids a batch has made: their XOR, and their keys.
+
+        >>> done = Processing("7:40")
+        >>> done.adopt(41, [])
+        >>> done.acked() == [Row(7, 40 ^ 41)]
+        True
+        """
+        self._give(dict.fromkeys(self._deltas, edge))
+        if keys := set(keys):
+            self._keys = keys
+
     def reopen(self) -> None:
         """Undo the last acked() or failed(), if its rows were not accepted for sending.
 

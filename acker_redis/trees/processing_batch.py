@@ -18,7 +18,7 @@ from acker_redis.protocol.ids import TUPLE_MAX
 from acker_redis.protocol.texts import clipped, words
 from acker_redis.trees import process
 from acker_redis.trees.message_id import AnyId, MessageId
-from acker_redis.trees.processing import Ids, child_edge, maker_of
+from acker_redis.trees.processing import Ids, Processing, child_edge, maker_of
 
 Given = AnyId | None
 _DIGITS = b"0123456789"
@@ -105,6 +105,8 @@ class ProcessingBatch:
         self._edges: Ints = np.zeros(len(self._inputs), dtype=np.int64)
         """For each message, the XOR of the ids of its children (Storm's ackVal)."""
         self._failed: dict[int, str] = {}
+        self._taken: set[int] = set()
+        """Positions of messages that are processed on their own."""
         self._keys: set[str] = set()
         self._settled: Settled | None = None
         self._begun_in = process.forks
@@ -152,6 +154,8 @@ class ProcessingBatch:
         parents: Ints = np.repeat(np.arange(len(number)), number)
         with self._lock:
             self._check_open()
+            if self._taken and any(number[at] for at in self._taken):
+                raise InvalidBatchError("a message that was taken out has no children here")
             if key is not None and key in self._keys:
                 raise InvalidBatchError(
                     f"key {key!r} was already used for another message; give each child its own"
@@ -192,6 +196,30 @@ class ProcessingBatch:
             self._check_open()
             self._failed.setdefault(position, _reason(why))
 
+    def take(self, position: int) -> Processing:
+        """Take one message out of the batch, with the children that it has so far.
+
+        >>> batch = ProcessingBatch(["7:40", "8:41"])
+        >>> children = batch.emit([1, 0])
+        >>> batch.take(0).acked()[0].delta == 40 ^ children.ids[0][7]
+        True
+        >>> batch.acked().anchors.tolist()
+        [8]
+
+        Raises:
+            ClosedError: The batch is settled.
+            InvalidBatchError: The message was taken before.
+
+        """
+        with self._lock:
+            self._check_open()
+            if position in self._taken:
+                raise InvalidBatchError(f"message {position} is processed on its own already")
+            self._taken.add(position)
+            one = Processing(self._inputs.message(position), ids=self._ids)
+            one.adopt(int(self._edges[position]), self._keys)
+            return one
+
     def acked(self) -> Settled:
         """Settle the batch: messages that were not failed are acked. Return the rows to apply.
 
@@ -210,7 +238,13 @@ class ProcessingBatch:
                 for position, why in sorted(self._failed.items()):
                     for anchor in inputs.message(position):
                         failed.setdefault(anchor, why)
-                self._settled = Settled(inputs.anchors, inputs.tuple_ids ^ spread, failed)
+                anchors, deltas = inputs.anchors, inputs.tuple_ids ^ spread
+                if self._taken:
+                    stay = np.ones(len(self), dtype=np.bool_)
+                    stay[list(self._taken)] = False
+                    kept = stay if inputs.single else np.repeat(stay, inputs.sizes)
+                    anchors, deltas = anchors[kept], deltas[kept]
+                self._settled = Settled(anchors, deltas, failed)
             return self._settled
 
     def failed(self, why: str | BaseException = "") -> Settled:

@@ -15,7 +15,7 @@ from acker_redis import Acker, InvalidBatchError, MessageId
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.integrations.aiokafka import TrackedAsyncConsumer, TrackedAsyncProducer
-from acker_redis.integrations.core.batches import Messages
+from acker_redis.integrations.core.batches import Messages, Works
 from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.kafka import TrackedProducer
 from acker_redis.integrations.sqs import SqsWorker
@@ -440,7 +440,7 @@ def test_run_processes_all_batches(rig: Rig) -> None:
 
 @pytest.mark.parametrize("position", [-1, 2, True, 0.5, np.array([True, False]), "0"])
 def test_position_that_names_no_message_is_refused(position: Any) -> None:
-    messages = Messages([(Work(None, "7:40"), "a"), (Work(None, "8:41"), "b")])
+    messages = Messages(Works([(Work(None, "7:40"), "a"), (Work(None, "8:41"), "b")]))
     with pytest.raises(InvalidBatchError, match="messages 0 to 1, not"):
         messages.fail(position, "no such address")
     assert (messages[np.int64(1)], messages[:1], len(messages)) == ("b", ["a"], 2)
@@ -449,7 +449,7 @@ def test_position_that_names_no_message_is_refused(position: Any) -> None:
 @pytest.mark.parametrize("counts", [-1, [1], [1, -1], [1, 0.5], np.array([True, False]), "12"])
 def test_counts_that_do_not_fit_are_refused_and_emit_nothing(counts: Any) -> None:
     works = [Work(None, "7:40"), Work(None, "8:41")]
-    messages = Messages([(each, None) for each in works])
+    messages = Messages(Works([(each, None) for each in works]))
     with pytest.raises(InvalidBatchError, match="one whole number for each of the 2 messages"):
         messages.emit(counts)
     with pytest.raises(InvalidBatchError, match="one child"):

@@ -507,10 +507,10 @@ def test_messages_in_process_below_the_offset_to_which_kafka_goes_back_hold_the_
     partitions.assign([("orders", 0)])
     frontiers = {}
     for offset in (5, 6, 7, 8, 7):
-        partitions.arrived("orders", 0, offset)
+        partitions.arrived(("orders", 0), offset)
     for offset in (5, 6, 7, 8):
-        frontiers[offset] = partitions.read("orders", 0, offset)
-    again = partitions.read("orders", 0, 7)
+        frontiers[offset] = partitions.read(("orders", 0), offset)
+    again = partitions.read(("orders", 0), 7)
     assert again is not frontiers[7]
     again.complete(7)
     for offset in (6, 7, 8):
@@ -520,7 +520,7 @@ def test_messages_in_process_below_the_offset_to_which_kafka_goes_back_hold_the_
     ((_, _, position),) = partitions.moved()
     assert position == 8
     with pytest.raises(ConfigError, match="offset 6 is handled after offset 7"):
-        partitions.read("orders", 0, 6)
+        partitions.read(("orders", 0), 6)
 
 
 def test_header_whose_name_is_not_utf_8_is_a_malformed_id(

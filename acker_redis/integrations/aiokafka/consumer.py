@@ -23,8 +23,9 @@ from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.aiokafka.producer import Got
 from acker_redis.integrations.core.batches import Messages, run_batch_async
 from acker_redis.integrations.core.failures import OnFailure
+from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
-from acker_redis.integrations.core.work import Work, handled
+from acker_redis.integrations.core.work import handled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
 from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
 from acker_redis.protocol.id_maker import IdMaker
@@ -160,7 +161,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def getone(self, *partitions: TopicPartition) -> Any:
         """Return the next message, as aiokafka does."""
         message = await super().getone(*partitions)
-        self._assigned.arrived(message.topic, message.partition, message.offset)
+        self._assigned.arrived((message.topic, message.partition), message.offset)
         return message
 
     async def getmany(
@@ -169,7 +170,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         """Return the next messages by partition, as aiokafka does."""
         found = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
         for message in (each for messages in found.values() for each in messages):
-            self._assigned.arrived(message.topic, message.partition, message.offset)
+            self._assigned.arrived((message.topic, message.partition), message.offset)
         return found
 
     async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
@@ -230,9 +231,10 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 is delivered again.
 
         """
-        work = self._begin(message)
-        if work is None:
+        read = self._to_process(message)
+        if read is None:
             return
+        work = self._in_process.begin(read, partial(MessageId.from_headers, message.headers))
         try:
             await self.acker.fresh_ids()
             await work.run_async(handler, message, *args)
@@ -252,17 +254,12 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         isolate: bool = False,
     ) -> None:
         """Await ``handler`` with messages, as :meth:`run_batches` does; see :meth:`handle`."""
-        begun = [(work, each) for each in messages if (work := self._begin(each)) is not None]
-        given = [(work, each) for work, each in begun if work.error is None]
-        try:
+        located = [(each, (each.topic, each.partition), each.offset) for each in messages]
+        with self._in_process.batch(located, _id_text) as batch:
             await self.acker.fresh_ids()
-            await run_batch_async(given, handler, isolate)
-        except BaseException:
-            for work, _ in begun:
-                self._in_process.drop(work)
-            raise
-        for work, _ in begun:
-            work.returned()
+            await run_batch_async(batch.given, handler, isolate)
+            await self._sink.add_acks(*batch.returned())
+            batch.complete()
         await self._settle()
 
     async def commit(self, offsets: object = None) -> None:
@@ -346,11 +343,9 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 break
             await self.handle(message, handler)
 
-    def _begin(self, message: Any) -> Work[Read] | None:
-        """Return the work of a message; None if it is not to be processed."""
-        place = message.topic, message.partition
-        ids_of = partial(MessageId.from_headers, message.headers)
-        return self._in_process.begin(message, place, message.offset, ids_of)
+    def _to_process(self, message: Any) -> Read | None:
+        """Return a message to process; None if it is not to be processed."""
+        return self._in_process.read(message, (message.topic, message.partition), message.offset)
 
     def _moved(self, partitions: Iterable[TopicPartition]) -> bool:
         for each in partitions:
@@ -403,6 +398,10 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             log.warning("messages will be delivered again: %s", error)
         finally:
             self._assigned.forget(revoked)
+
+
+def _id_text(message: Any) -> str | bytes:
+    return text_of(message.headers)
 
 
 async def _result(found: Any) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from inspect import isawaitable
 from operator import index
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.integrations.core.handlers import check_done
@@ -11,8 +11,6 @@ from acker_redis.integrations.core.work import HandlerError, Work
 from acker_redis.trees.message_id import MessageId
 
 Handler = Callable[..., object]
-Given = list[tuple[Work[Any], Any]]
-"""Messages, each with what a handler gets."""
 
 
 class Emitted(NamedTuple):
@@ -23,6 +21,35 @@ class Emitted(NamedTuple):
     ids: list[MessageId]
 
 
+class Given(Protocol):
+    """Messages that were begun together."""
+
+    bodies: list[Any]
+    """What a handler gets."""
+
+    def work(self, at: int) -> Work[Any]:
+        """Return the work of a message."""
+
+    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
+        """Return the id of a new message for each of the parents, which are ascending."""
+
+
+class Works:
+    """Messages that have a work each."""
+
+    def __init__(self, pairs: Sequence[tuple[Work[Any], Any]]) -> None:
+        self.bodies = [body for _, body in pairs]
+        self._works = [work for work, _ in pairs]
+
+    def work(self, at: int) -> Work[Any]:
+        """Return the work of a message."""
+        return self._works[at]
+
+    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
+        """Return the id of a new message for each of the parents."""
+        return [self._works[at].emit(key, edge) for at in parents]
+
+
 class Messages(Sequence[Any]):
     """A batch of messages: what the handler of ``run_batches()`` gets, a sequence of messages.
 
@@ -31,7 +58,8 @@ class Messages(Sequence[Any]):
     that message, as in a handler of one message.
 
     Examples:
-        >>> messages = Messages([(Work(None, "7:40"), b"a hat"), (Work(None, "8:41"), b"a shoe")])
+        >>> works = Work(None, "7:40"), Work(None, "8:41")
+        >>> messages = Messages(Works([(works[0], b"a hat"), (works[1], b"a shoe")]))
         >>> [each.decode() for each in messages]
         ['a hat', 'a shoe']
         >>> children = messages.emit([0, 2])
@@ -45,19 +73,17 @@ class Messages(Sequence[Any]):
         self._given = given
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._given.bodies)
 
     @overload
     def __getitem__(self, at: int) -> Any: ...
     @overload
     def __getitem__(self, at: slice) -> list[Any]: ...
     def __getitem__(self, at: int | slice) -> Any:
-        if isinstance(at, slice):
-            return [body for _, body in self._given[at]]
-        return self._given[at][1]
+        return self._given.bodies[at]
 
     def __iter__(self) -> Iterator[Any]:
-        return (body for _, body in self._given)
+        return iter(self._given.bodies)
 
     def of(self, position: int) -> Work[Any]:
         """Return a ``with`` block in which one message is in process.
@@ -72,7 +98,7 @@ class Messages(Sequence[Any]):
             raise InvalidBatchError(
                 f"the batch has messages 0 to {len(self) - 1}, not {position!r}"
             )
-        return self._given[at][0]
+        return self._given.work(at)
 
     def fail(self, position: int, why: str | BaseException) -> None:
         """Fail one message: its trees are nacked with this reason; the first reason counts.
@@ -124,7 +150,7 @@ class Messages(Sequence[Any]):
         if key is not None and max(number, default=0) > 1:
             raise InvalidBatchError("with key= a message has one child; call emit() for each key")
         parents = [at for at, count in enumerate(number) for _ in range(count)]
-        return Emitted(parents, [self._given[at][0].emit(key, edge) for at in parents])
+        return Emitted(parents, self._given.emit(parents, key, edge))
 
 
 def _index(number: Any) -> int | None:
@@ -141,7 +167,7 @@ def run_batch(given: Given, handler: Handler, isolate: bool) -> None:
     An Exception fails all messages. With ``isolate`` the handler gets them again, one by one, and
     only those fail with which it raises again.
     """
-    if not given:
+    if not given.bodies:
         return
     try:
         check_done(handler, handler(Messages(given)))
@@ -152,7 +178,7 @@ def run_batch(given: Given, handler: Handler, isolate: bool) -> None:
 
 async def run_batch_async(given: Given, handler: Handler, isolate: bool) -> None:
     """Call a handler with messages, and await it; see :func:`run_batch`."""
-    if not given:
+    if not given.bodies:
         return
     try:
         found = handler(Messages(given))
@@ -162,13 +188,14 @@ async def run_batch_async(given: Given, handler: Handler, isolate: bool) -> None
             await run_batch_async(one, handler, False)
 
 
-def _again(given: Given, error: Exception, isolate: bool) -> list[Given]:
+def _again(given: Given, error: Exception, isolate: bool) -> list[Works]:
     """Return the batches of one message to run again; fail all messages if there are none."""
-    if isolate and len(given) > 1:
-        again = [(work, body) for work, body in given if work.error is None]
+    works = [given.work(at) for at in range(len(given.bodies))]
+    if isolate and len(works) > 1:
+        again = [(w, body) for w, body in zip(works, given.bodies, strict=True) if w.error is None]
         for work, _ in again:
             work.again()
-        return [[each] for each in again]
-    for work, _ in given:
+        return [Works([each]) for each in again]
+    for work in works:
         work.failed(error)
     return []

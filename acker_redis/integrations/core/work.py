@@ -211,7 +211,7 @@ class HandlerError(AckerError):
 
 def begun(
     message: M,
-    ids_of: Callable[[], MessageId],
+    ids_of: Callable[[], AnyId | Processing],
     makes: Ids,
     then: Callable[[Work[M]], object] | None = None,
 ) -> Work[M]:

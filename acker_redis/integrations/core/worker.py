@@ -23,7 +23,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.flows.forks import reset_in_children
-from acker_redis.integrations.core.batches import Messages, run_batch
+from acker_redis.integrations.core.batches import Messages, Works, run_batch
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.queues import Given, Queue, Reader
 from acker_redis.integrations.core.settling import Leased, Settling
@@ -187,7 +187,8 @@ class Worker:
             log.info("%s: a batch waited too long, other workers get it", self)
             return
         begun = [(self._begin(key, body), body) for key, body in messages]
-        run_batch([(work, body) for work, body in begun if work.error is None], handler, isolate)
+        given = Works([(work, body) for work, body in begun if work.error is None])
+        run_batch(given, handler, isolate)
         self._settling.put([work for work, _ in begun])
 
     def flush(self) -> None:

@@ -24,6 +24,7 @@ from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
+from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, handled
 from acker_redis.integrations.kafka.messages import check_error, headers_of
@@ -247,9 +248,10 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 is delivered again.
 
         """
-        work = self._begin(message)
-        if work is None:
+        read = self._to_process(message)
+        if read is None:
             return
+        work = self._in_process.begin(read, partial(_id_of, message))
         work.run(handler, message, *args)
         work.returned()
 
@@ -261,10 +263,15 @@ class TrackedConsumer(confluent_kafka.Consumer):
         isolate: bool = False,
     ) -> None:
         """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`."""
-        begun = [(work, each) for each in messages if (work := self._begin(each)) is not None]
-        run_batch([(work, each) for work, each in begun if work.error is None], handler, isolate)
-        for work, _ in begun:
-            work.returned()
+        located = [
+            (each, (each.topic(), each.partition()), each.offset())
+            for each in messages
+            if _is_record(each)
+        ]
+        with self._in_process.batch(located, _id_text) as batch:
+            run_batch(batch.given, handler, isolate)
+            self._sink.add_acks(*batch.returned())
+            batch.complete()
 
     def commit(self, *args: Any, asynchronous: bool = True, **kwargs: Any) -> Any:
         """Commit the offsets below which every message is processed and acked, and no others.
@@ -376,17 +383,15 @@ class TrackedConsumer(confluent_kafka.Consumer):
         for message in messages:
             if message.error() is None:
                 place = message.topic(), message.partition()
-                self._partitions.arrived(*place, message.offset())
+                self._partitions.arrived(place, message.offset())
         return messages
 
-    def _begin(self, message: Any) -> Work[Read] | None:
-        """Return the work of a message; None if it is not to be processed, or is an error."""
-        if error := message.error():
-            check_error(error)
+    def _to_process(self, message: Any) -> Read | None:
+        """Return a message to process; None if it is not to be processed, or is an error."""
+        if not _is_record(message):
             return None
         place, offset = (message.topic(), message.partition()), message.offset()
-        ids_of = partial(_id_of, message)
-        return self._in_process.begin(message, place, offset, ids_of)
+        return self._in_process.read(message, place, offset)
 
     def _settle(self) -> None:
         """Serve delivery reports, and ack, fail and complete what can be settled."""
@@ -424,6 +429,18 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
 def _id_of(message: Any) -> MessageId:
     return MessageId.from_headers(headers_of(message))
+
+
+def _is_record(message: Any) -> bool:
+    """Return whether a message is none of Kafka's errors, which is logged or raised."""
+    if error := message.error():
+        check_error(error)
+        return False
+    return True
+
+
+def _id_text(message: Any) -> str | bytes:
+    return text_of(headers_of(message))
 
 
 def _places(partitions: list[Any]) -> list[Place]:

@@ -1,15 +1,20 @@
 """The messages of a Kafka consumer in process, until their offsets may be committed. No I/O."""
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
+from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.core.batches import Works
+from acker_redis.integrations.core.columns import Columns
 from acker_redis.integrations.core.failures import OnFailure, to_tell
 from acker_redis.integrations.core.work import Work, begun
 from acker_redis.integrations.kafka_messages.partitions import Partitions, Place
 from acker_redis.trees.frontier import Frontier
-from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Ids
+from acker_redis.trees.message_id import AnyId
+from acker_redis.trees.processing import Ids, Processing
 
 SETTLE = 0.01
 """Seconds between two looks at delivery reports while messages are in process."""
@@ -35,6 +40,10 @@ class Read(NamedTuple):
         return f"{self.place[0]} [{self.place[1]}] at offset {self.offset}"
 
 
+Located = tuple[Any, Place, int]
+"""A message of the client library, its partition, and its offset."""
+
+
 class InProcess:
     """The messages that a consumer has begun and not settled.
 
@@ -55,26 +64,56 @@ class InProcess:
         self._kind, self._consumer, self._ids = kind, consumer, ids
         self._on_failure = on_failure
         self._works: set[Work[Read]] = set()
+        self.batches: set[Batch] = set()
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self._works) + len(self.batches)
 
-    def begin(
-        self, message: Any, place: Place, offset: int, ids_of: Callable[[], MessageId]
-    ) -> Work[Read] | None:
-        """Return the work of a message; None if it is not to be processed.
+    def read(self, message: Any, place: Place, offset: int) -> Read | None:
+        """Return a message that is processed next; None if it is not to be processed.
 
         Raises:
             ConfigError: see :meth:`Partition.read`.
 
         """
-        frontier = self.partitions.read(*place, offset)
+        frontier = self.partitions.read(place, offset)
         if frontier is None:
             return None
-        read = self._kind(message, frontier, place, offset, self._consumer)
+        return self._kind(message, frontier, place, offset, self._consumer)
+
+    def begin(self, read: Read, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
+        """Return the work of a message; if ``ids_of`` finds no valid id, it must fail."""
         work = begun(read, ids_of, self._ids, self.finished.append)
         self._works.add(work)
         return work
+
+    def batch(self, located: "Iterable[Located]", id_of: Callable[[Any], str | bytes]) -> "Batch":
+        """Begin messages that are processed together, but for those that are not to be processed.
+
+        Args:
+            located: The messages of the client library, with their partition and offset.
+            id_of: Returns the id of a message of the client library; '' without one. Raises
+                InvalidBatchError.
+
+        """
+        found: list[tuple[Any, Frontier, Place, int]] = []
+        for message, place, offset in located:
+            frontier = self.partitions.read(place, offset)
+            if frontier is not None:
+                found.append((message, frontier, place, offset))
+        bodies = [each[0] for each in found]
+
+        def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
+            return self.begin(self._kind(*found[at], self._consumer), ids_of)
+
+        try:
+            ids = [id_of(each) for each in bodies]
+            columns = Columns(bodies, ids, self._ids, lambda at, one: begin(at, lambda: one))
+        except (InvalidBatchError, ModuleNotFoundError):
+            works = [begin(at, partial(id_of, each)) for at, each in enumerate(bodies)]
+            valid = [(each, each.message.message) for each in works if each.error is None]
+            return Batch(self, Works(valid), works)
+        return Batch(self, columns, offsets=[(each[1], each[3]) for each in found])
 
     def to_tell(self, work: Work[Read]) -> OnFailure | None:
         """See :func:`acker_redis.integrations.core.failures.to_tell`."""
@@ -92,3 +131,68 @@ class InProcess:
         """Note that a message is settled: the sink has its rows."""
         work.message.frontier.complete(work.message.offset)
         self._works.discard(work)
+
+
+class Batch:
+    """Messages that were begun together; a ``with`` block in which they are in process.
+
+    After an exception in the block their offsets stay incomplete.
+    """
+
+    def __init__(
+        self,
+        owner: InProcess,
+        given: Columns | Works,
+        works: Sequence[Work[Read]] = (),
+        offsets: Sequence[tuple[Frontier, int]] = (),
+    ) -> None:
+        self.given = given
+        """What the handler gets."""
+        self._owner, self._offsets, self._all = owner, offsets, works
+
+    def returned(self) -> tuple[list[int], list[int]]:
+        """Note that the handler has returned.
+
+        Return anchors and deltas of the rows of messages that have no work.
+        """
+        for work in self._works:
+            work.returned()
+        return self.given.rows() if isinstance(self.given, Columns) else ([], [])
+
+    def complete(self) -> None:
+        """Note that the sink has the rows."""
+        if isinstance(self.given, Columns):
+            for frontier, first, end in _runs(self._offsets[at] for at in self.given.others()):
+                frontier.complete(first, end)
+
+    def __enter__(self) -> Self:
+        self._owner.batches.add(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._owner.batches.discard(self)
+        for work in self._works if error else ():
+            self._owner.drop(work)
+
+    @property
+    def _works(self) -> Sequence[Work[Read]]:
+        return self.given.works if isinstance(self.given, Columns) else self._all
+
+
+def _runs(offsets: Iterable[tuple[Frontier, int]]) -> Iterator[tuple[Frontier, int, int]]:
+    """Yield ranges of offsets that follow one another, each with its frontier; ends exclusive."""
+    last, first, end = None, 0, 0
+    for frontier, offset in offsets:
+        if frontier is last and offset == end:
+            end += 1
+            continue
+        if last is not None:
+            yield last, first, end
+        last, first, end = frontier, offset, offset + 1
+    if last is not None:
+        yield last, first, end

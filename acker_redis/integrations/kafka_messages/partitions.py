@@ -48,11 +48,6 @@ class Partition:
         self.committed = 0
 
     @property
-    def arrived(self) -> bool:
-        """Whether messages may begin."""
-        return self.last >= 0 and not self.left
-
-    @property
     def position(self) -> int:
         """The offset below which every message is complete; 0 if that is not known."""
         if self.frontier is None or any(each.position < end for each, end in self.older):
@@ -99,8 +94,8 @@ class Partitions:
 
     >>> partitions = Partitions()
     >>> partitions.assign([("orders", 0)])
-    >>> partitions.arrived("orders", 0, 7)
-    >>> frontier = partitions.read("orders", 0, 7)
+    >>> partitions.arrived(("orders", 0), 7)
+    >>> frontier = partitions.read(("orders", 0), 7)
     >>> partitions.moved()
     []
     >>> frontier.complete(7)
@@ -133,13 +128,13 @@ class Partitions:
         if place in self._places:
             self.assign([place])
 
-    def arrived(self, topic: str, number: int, offset: int) -> None:
+    def arrived(self, place: Place, offset: int) -> None:
         """Note that the client library has returned a message of a partition.
 
         Without a seek, an offset that is not above the last one is where Kafka continues after the
         topic was created again, or truncated. The partition begins again with that message.
         """
-        partition = self._places.get((topic, number))
+        partition = self._places.get(place)
         if partition is None or partition.left:
             return
         if offset <= partition.last:
@@ -147,11 +142,11 @@ class Partitions:
             log.warning(
                 "%s [%d]: Kafka went back from offset %d to %d, because the topic was created "
                 "again or truncated; its messages are processed from there",
-                topic, number, partition.last, offset,
+                *place, partition.last, offset,
             )  # fmt: skip
         partition.last = offset
 
-    def read(self, topic: str, number: int, offset: int) -> Frontier | None:
+    def read(self, place: Place, offset: int) -> Frontier | None:
         """Note that a message is processed next; return None if it is not to be processed.
 
         That is so if its partition is not assigned, or if the message was read before the partition
@@ -162,10 +157,14 @@ class Partitions:
             ConfigError: see :meth:`Partition.read`.
 
         """
-        partition = self._places.get((topic, number))
-        if partition is None or not partition.arrived:
+        partition = self._places.get(place)
+        if partition is None or partition.last < 0 or partition.left:
             return None
-        partition = self._places[topic, number] = partition.restarted(offset)
+        if partition.restarts:
+            partition = self._places[place] = partition.restarted(offset)
+        if offset == partition.expected and partition.frontier is not None:  # the usual case
+            partition.expected += 1
+            return partition.frontier
         return partition.read(offset)
 
     def moved(self) -> list[Moved]:

@@ -1,0 +1,72 @@
+"""Messages of a batch whose ids are columns: what is not named costs a row, and no object."""
+
+from collections.abc import Callable
+from typing import Any
+
+from acker_redis.integrations.core.work import Work
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Ids, Processing
+
+Begin = Callable[[int, Processing], Work[Any]]
+
+
+class Columns:
+    """Messages that were begun together; one that is named gets a work of its own.
+
+    Args:
+        bodies: What a handler gets.
+        ids: The ids of the messages, as the transport gives them; '' for one without an id.
+        makes: Makes the ids of children.
+        begin: ``begin(position, processing)`` returns the work of a message.
+
+    Raises:
+        InvalidBatchError: An id is malformed.
+        ModuleNotFoundError: numpy is not installed.
+
+    Examples:
+        >>> columns = Columns(["a hat", "a shoe"], ["7:40", "8:41"], IdMaker(), Work)
+        >>> columns.work(0).failed("no such address")
+        >>> columns.rows()
+        ([8], [41])
+        >>> [work.rows() for work in columns.works]
+        [[Row(anchor=7, delta=40, flags=2, text='no such address')]]
+
+    """
+
+    def __init__(self, bodies: list[Any], ids: list[str | bytes], makes: Ids, begin: Begin) -> None:
+        from acker_redis.trees.processing_batch import ProcessingBatch
+
+        self.bodies = bodies
+        self._batch = ProcessingBatch(ids, ids=makes)
+        self._begin = begin
+        self._works: dict[int, Work[Any]] = {}
+
+    @property
+    def works(self) -> list[Work[Any]]:
+        """The works of the messages that were named."""
+        return list(self._works.values())
+
+    def work(self, at: int) -> Work[Any]:
+        """Return the work of a message."""
+        work = self._works.get(at)
+        if work is None:
+            work = self._works[at] = self._begin(at, self._batch.take(at))
+        return work
+
+    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
+        """Return the id of a new message for each of the parents, which are ascending."""
+        if not self._works.keys().isdisjoint(parents):
+            return [self.work(at).emit(key, edge) for at in parents]
+        counts = [0] * len(self.bodies)
+        for at in parents:
+            counts[at] += 1
+        return self._batch.emit(counts, key=key, edge=edge).ids
+
+    def others(self) -> list[int]:
+        """Return the positions of the messages that were not named."""
+        return [at for at in range(len(self.bodies)) if at not in self._works]
+
+    def rows(self) -> tuple[list[int], list[int]]:
+        """Ack the messages that were not named; return the anchors and deltas of their rows."""
+        settled = self._batch.acked()
+        return settled.anchors.tolist(), settled.deltas.tolist()

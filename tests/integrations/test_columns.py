@@ -1,0 +1,131 @@
+"""A batch in columns has the rows of its messages, each processed on its own."""
+
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acker_redis.batching.accumulator import Accumulator
+from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.core.batches import Messages
+from acker_redis.integrations.core.columns import Columns
+from acker_redis.integrations.core.headers import text_of
+from acker_redis.integrations.core.work import Work
+from acker_redis.integrations.kafka_messages.in_process import InProcess, Read
+from acker_redis.protocol.id_maker import IdMaker
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.rows import FAIL, Row
+from tests.tiers import examples
+
+IDS = IdMaker(("mill", "shop"), "00" * 16)
+TEXTS = ["7:40", "8:41", "", "9:42,10:43", f"{block_anchor(3, 5)}:44"]
+AT = st.integers(0, len(TEXTS) - 1)
+COUNTS = st.lists(st.integers(0, 2), min_size=len(TEXTS), max_size=len(TEXTS))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("emit"), COUNTS, st.sampled_from(["", "mill"])),
+        st.tuples(st.just("emit one"), AT, st.sampled_from(["", "shop"])),
+        st.tuples(st.just("fail"), AT, st.just("no such address")),
+        st.tuples(st.just("skip"), AT, st.just("")),
+    ),
+    max_size=8,
+)
+
+
+@given(st.permutations(TEXTS), STEPS)
+@settings(max_examples=examples())
+def test_rows_of_columns_are_those_of_single_messages(texts: list[str], steps: Any) -> None:
+    columns = Columns(list(texts), list(texts), IDS, Work)
+    messages = Messages(columns)
+    deltas = {
+        anchor: tuple_id
+        for text in texts
+        for anchor, tuple_id in Work(None, text).processing.inputs[0].items()
+    }
+    failed, skipped = set[int](), set[int]()
+    for step, given_to, word in steps:
+        if step == "emit":
+            children = [*messages.emit(given_to, edge=word).ids]
+            assert len(children) == sum(given_to)
+        elif step == "emit one":
+            children = [messages.of(given_to).emit(edge=word)]
+        elif step == "fail":
+            messages.fail(given_to, word)
+            failed.add(given_to)
+        else:
+            messages.skip(given_to)
+            skipped.add(given_to)
+        for child in children if step.startswith("emit") else ():
+            for anchor, tuple_id in child.items():
+                deltas[anchor] ^= tuple_id
+    rows = [row for work in columns.works for row in work.rows()]
+    rows += [Row(*pair) for pair in zip(*columns.rows(), strict=True)]
+    expected = {}
+    for at, text in enumerate(texts):
+        flags = FAIL if at in failed else 0
+        if at not in skipped or flags:
+            for anchor in Work(None, text).processing.inputs[0]:
+                expected[anchor] = deltas[anchor], flags
+    assert {row.anchor: (row.delta, row.flags) for row in rows} == expected
+    assert len(rows) == len(expected)
+
+
+def test_key_of_a_batch_is_used_once_also_by_a_message_that_is_named_later() -> None:
+    columns = Columns(["a", "b"], ["7:40", "8:41"], IDS, Work)
+    child = Messages(columns).emit(key="priced").ids[0]
+    with pytest.raises(InvalidBatchError, match="'priced' was already used"):
+        columns.work(0).emit("priced")
+    assert columns.work(0).rows() == [Row(7, 40 ^ child[7])]
+
+
+@pytest.mark.parametrize("queued", [[], [(7, 5)], [(1, 1), (2, 2)]])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_acks_as_columns_are_folded_as_rows_are(queued: list[tuple[int, int]], shards: int) -> None:
+    anchors, deltas = [7, 8, 7, 9, block_anchor(3, 5)], [40, 41, 42, 43, 44]
+    one, other = Accumulator("", shards, 0.0), Accumulator("", shards, 0.0)
+    for each in (one, other):
+        each.add([Row(*pair) for pair in queued], 0.0)
+    one.add_acks(anchors, deltas, 0.0)
+    one.add_acks(anchors[3:], deltas[3:], 0.0)
+    for part in (slice(None), slice(3, None)):
+        other.add([Row(*p) for p in zip(anchors[part], deltas[part], strict=True)], 0.0)
+    assert one.size == other.size
+    assert [each.rows() for each in one.batches()] == [each.rows() for each in other.batches()]
+
+
+def test_acks_that_do_not_fit_go_into_the_next_batch() -> None:
+    queue = Accumulator("", 1, 0.0)
+    for start in (1, 501, 1001):
+        queue.add_acks(list(range(start, start + 500)), [40] * 500, 0.0)
+    assert ([len(each) for each in queue.batches()], queue.size) == ([1024, 476], 1500)
+
+
+@pytest.mark.parametrize("numpy", [True, False])
+def test_malformed_id_fails_its_message_only(monkeypatch: pytest.MonkeyPatch, numpy: bool) -> None:
+    """Without numpy, too: each message has a work of its own."""
+    if not numpy:
+        monkeypatch.setitem(sys.modules, "acker_redis.trees.processing_batch", None)
+    begun, place = InProcess(Read, None, IDS, None), ("orders", 0)
+    begun.partitions.assign([place])
+    for texts, columns in (([b"7:40", b"seven", b"8:41"], False), ([b"7:40", b"8:41"], numpy)):
+        moved = begun.partitions.moved()
+        first = moved[0].position if moved else 0
+        located = []
+        for offset, text in enumerate(texts, first):
+            begun.partitions.arrived(place, offset)
+            located.append(([("acker-tuple", text)], place, offset))
+        with begun.batch(located, text_of) as batch:
+            assert isinstance(batch.given, Columns) == columns
+            assert len(batch.given.bodies) == 2
+            rows = batch.returned()
+            batch.complete()
+        assert rows == (([7, 8], [40, 41]) if columns else ([], []))
+        assert len(begun.finished) == (0 if columns else len(texts))
+        for work in begun.finished:
+            assert len(work.rows()) == (work.error is None)
+            begun.complete(work)
+        begun.finished.clear()
+        assert begun.partitions.moved()[0].position == first + len(texts)
+    assert len(begun) == 0

@@ -129,3 +129,35 @@ def test_malformed_id_fails_its_message_only(monkeypatch: pytest.MonkeyPatch, nu
         begun.finished.clear()
         assert begun.partitions.moved()[0].position == first + len(texts)
     assert len(begun) == 0
+
+
+def test_offset_of_a_named_message_waits_for_its_child() -> None:
+    begun, place = InProcess(Read, None, IDS, None), ("orders", 0)
+    begun.partitions.assign([place])
+    located = []
+    for offset in range(3):
+        begun.partitions.arrived(place, offset)
+        located.append(([("acker-tuple", b"7:%d" % (40 + offset))], place, offset))
+    with begun.batch(located, text_of) as batch:
+        named = batch.given.work(1)
+        named.emit(reported=True)
+        assert batch.returned() == ([7, 7], [40, 42])
+        batch.complete()
+    assert [each.position for each in begun.partitions.moved()] == [1]
+    assert (list(begun.finished), len(begun)) == ([], 1)
+    named.report()
+    (work,) = begun.finished
+    begun.complete(work)
+    assert [each.position for each in begun.partitions.moved()] == [3]
+
+
+def test_batch_whose_handler_is_interrupted_is_not_in_process() -> None:
+    begun = InProcess(Read, None, IDS, None)
+    begun.partitions.assign([("orders", 0)])
+    begun.partitions.arrived(("orders", 0), 0)
+    located = [([("acker-tuple", b"7:40")], ("orders", 0), 0)]
+    with pytest.raises(KeyboardInterrupt), begun.batch(located, text_of) as batch:
+        assert len(begun) == 1
+        batch.given.work(0)
+        raise KeyboardInterrupt
+    assert (len(begun), begun.partitions.moved()) == (0, [])

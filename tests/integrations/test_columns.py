@@ -104,7 +104,7 @@ def test_acks_that_do_not_fit_go_into_the_next_batch() -> None:
 
 @pytest.mark.parametrize("numpy", [True, False])
 def test_malformed_id_fails_its_message_only(monkeypatch: pytest.MonkeyPatch, numpy: bool) -> None:
-    """Without numpy, too: each message has a work of its own."""
+    """Without numpy, too: each message has its own work."""
     if not numpy:
         monkeypatch.setitem(sys.modules, "acker_redis.trees.processing_batch", None)
     begun, place = InProcess(Read, None, IDS, None), ("orders", 0)

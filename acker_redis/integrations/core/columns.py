@@ -1,4 +1,4 @@
-"""Messages of a batch whose ids are columns: what is not named costs a row, and no object."""
+"""Messages of a batch whose ids are columns: no objects for messages that are not named."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ Begin = Callable[[int, Processing], Work[Any]]
 
 
 class Columns:
-    """Messages that were begun together; one that is named gets a work of its own.
+    """Messages that were begun together; one that is named gets its own work.
 
     Args:
         bodies: What a handler gets.

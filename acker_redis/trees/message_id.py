@@ -209,6 +209,8 @@ class MessageId(Mapping[int, int]):
 
 def parse_ids(text: str | bytes) -> dict[int, int]:
     """Return the ids of a text form, by anchor: see :meth:`MessageId.parse`."""
+    if type(text) is bytes:
+        text = text.decode("latin-1")
     if type(text) is str and (one := PAIR.fullmatch(text)):  # the usual case
         anchor, tuple_id = map(int, one.groups())
         if 0 < anchor <= ANCHOR_MAX and 0 < tuple_id <= TUPLE_MAX:

@@ -161,7 +161,7 @@ class Processing:
 
     def __init__(self, *inputs: AnyId, ids: Ids = PLAIN) -> None:
         self._inputs: tuple[AnyId, ...] = inputs
-        if len(inputs) == 1 and type(inputs[0]) is str:
+        if len(inputs) == 1 and isinstance(inputs[0], str | bytes):
             self._deltas: dict[int, int] = parse_ids(inputs[0])
         else:
             self._inputs = messages = tuple([MessageId.of(given) for given in inputs])
@@ -187,6 +187,11 @@ class Processing:
         return tuple([MessageId.of(given) for given in self._inputs])
 
     @property
+    def anchored(self) -> bool:
+        """Whether a message belongs to a tree."""
+        return bool(self._deltas)
+
+    @property
     def open(self) -> bool:
         """Whether the messages were neither acked nor failed."""
         return self._state == "open"
@@ -194,7 +199,7 @@ class Processing:
     @property
     def forgotten(self) -> bool:
         """Whether no attempt was made to ack or fail them, by the process that began them."""
-        return not self._tried and bool(self._deltas) and self._begun_in == process.forks
+        return not self._tried and self.anchored and self._begun_in == process.forks
 
     @property
     def has_failed(self) -> bool:

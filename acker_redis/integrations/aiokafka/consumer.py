@@ -29,7 +29,6 @@ from acker_redis.integrations.core.work import handled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
 from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
 from acker_redis.protocol.id_maker import IdMaker
-from acker_redis.trees.message_id import MessageId
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +233,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         read = self._to_process(message)
         if read is None:
             return
-        work = self._in_process.begin(read, partial(MessageId.from_headers, message.headers))
+        work = self._in_process.begin(read, partial(_id_text, message))
         try:
             await self.acker.fresh_ids()
             await work.run_async(handler, message, *args)

@@ -68,7 +68,7 @@ class Work(Generic[M]):
     @property
     def tracked(self) -> bool:
         """Whether the message has an id."""
-        return any(self.processing.inputs)
+        return self.processing.anchored
 
     def emit(
         self, child: str | None = None, edge: str = "", *, reported: bool = False
@@ -175,7 +175,11 @@ class Work(Generic[M]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        _stack.set(tuple([each for each in _stack.get() if each is not self]))
+        works = _stack.get()
+        if works and works[-1] is self:
+            _stack.set(works[:-1])
+        else:
+            _stack.set(tuple([each for each in works if each is not self]))
 
     def _next(self, child: str | None, edge: str) -> MessageId:
         try:

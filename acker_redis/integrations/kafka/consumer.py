@@ -35,7 +35,6 @@ from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
-from acker_redis.trees.message_id import MessageId
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +250,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         read = self._to_process(message)
         if read is None:
             return
-        work = self._in_process.begin(read, partial(_id_of, message))
+        work = self._in_process.begin(read, partial(_id_text, message))
         work.run(handler, message, *args)
         work.returned()
 
@@ -425,10 +424,6 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 return
             for producer in tuple(self._producers):
                 producer.flush(IDLE)
-
-
-def _id_of(message: Any) -> MessageId:
-    return MessageId.from_headers(headers_of(message))
 
 
 def _is_record(message: Any) -> bool:

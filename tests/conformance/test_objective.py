@@ -52,9 +52,14 @@ def test_each_end_counts_for_its_source(acker: Target) -> None:
 def test_a_millisecond_may_be_the_limit(make_acker: MakeTarget) -> None:
     acker = make_acker(slo_ms=1)
     track(acker, 1, 40)
+    track_block(acker, 7, [40])
+    track_block(acker, 8, [0, 40])
     advance(acker, 60_000)
     delta(acker, 1, 40)
-    assert counts(acker) == ({"t": 1}, {}, 1)
+    send_blocks(acker, BlockRow(7, {0: 40}))
+    assert counts(acker) == ({"t": 2}, {}, 2)
+    tick(acker, 3)
+    assert counts(acker) == ({"t": 4}, {}, 3)
 
 
 def test_slow_acks_are_not_good(make_acker: MakeTarget) -> None:

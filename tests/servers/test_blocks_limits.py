@@ -124,6 +124,13 @@ def test_tasks(acker: Acker) -> None:
     send(acker, pack_track(2001, "task999", LABEL, [1]))
 
 
+def test_two_blocks_of_a_new_task_count_once(acker: Acker, keys: ShardKeys) -> None:
+    send(acker, pack_track(1, "first", LABEL, [1]))
+    acker.connection.client.hset(keys.meta, "tasks", 999)
+    send(acker, *(pack_track(block, "last", LABEL, [1]) for block in (2, 3)))
+    refused(acker, pack_track(4, "one-too-many", LABEL, [1]))
+
+
 def test_rows_of_a_block_of_a_forgotten_task_are_applied(acker: Acker, keys: ShardKeys) -> None:
     """Only a TRACK can exceed the limit of tasks: refusing other rows would expire their trees."""
     send(acker, pack_track(1, "older", LABEL, [1]))

@@ -38,6 +38,11 @@ def test_end_of_a_tree_is_no_use_of_its_source(acker: Acker) -> None:
     assert (before[b"used:t"], after[b"used:t"], after[b"ticks"]) == (b"0", b"0", b"1")
 
 
+def test_block_that_ends_at_once_is_a_use_of_its_source(acker: Acker) -> None:
+    track_block(acker, 1, [0])
+    assert meta_of(acker)[b"used:t"] == b"0"
+
+
 def test_last_row_of_a_new_record_is_its_first(acker: Acker) -> None:
     track(acker, 1, A)
     row(acker, 2, A)

@@ -137,12 +137,15 @@ def test_verdict_of_the_row_that_begins_a_tree_has_no_age(make_acker: MakeTarget
     )
 
 
-def test_idle_time_counts_from_a_row_that_restarts_no_clock(acker: Target) -> None:
-    track(acker, 7, A)
+@pytest.mark.parametrize("in_block", [False, True])
+def test_idle_time_counts_from_a_row_that_restarts_no_clock(acker: Target, in_block: bool) -> None:
+    """A block remembers its last row to within a tick."""
+    track_block(acker, 7, [A]) if in_block else track(acker, 7, A)
     advance(acker, 10 * MINUTE)
-    row(acker, 7, 1)
+    tick(acker)
+    block_row(acker, 7, {0: 1}) if in_block else row(acker, 7, 1)
     advance(acker, 5 * MINUTE)
-    tick(acker, 3)
+    tick(acker, 2)
     (verdict,) = outcomes(acker)
     assert (verdict.age_ms // MINUTE, verdict.idle_ms // MINUTE) == (15, 5)
 

@@ -7,7 +7,17 @@ import pytest
 from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
-from tests.support import fail, row, tick, touch, track, track_block
+from tests.support import (
+    block_row,
+    fail,
+    fail_slot,
+    row,
+    tick,
+    touch,
+    touch_block,
+    track,
+    track_block,
+)
 
 A, B = 0x1111_2222, 0x3333_0000_4444
 
@@ -23,6 +33,7 @@ def test_calls_without_an_effect_add_no_field(acker: Acker) -> None:
     before = meta_of(acker)
     row(acker, 1, B)
     touch(acker, 2)
+    touch_block(acker, 9)
     tick(acker)
     assert meta_of(acker).keys() == before.keys()
 
@@ -30,10 +41,13 @@ def test_calls_without_an_effect_add_no_field(acker: Acker) -> None:
 def test_end_of_a_tree_is_no_use_of_its_source(acker: Acker) -> None:
     track(acker, 1, A)
     track(acker, 2, A)
+    track_block(acker, 3, [A, B])
     before = meta_of(acker)
     tick(acker)
     row(acker, 1, A)
     fail(acker, 2)
+    fail_slot(acker, 3, 0, "no", A)
+    block_row(acker, 3, {1: B})
     after = meta_of(acker)
     assert (before[b"used:t"], after[b"used:t"], after[b"ticks"]) == (b"0", b"0", b"1")
 
@@ -48,6 +62,15 @@ def test_last_row_of_a_new_record_is_its_first(acker: Acker) -> None:
     row(acker, 2, A)
     records = acker.connection.client.hvals(ShardKeys(acker.namespace, 0).pending(0))
     assert [record[15:19] for record in records] == [bytes(4)] * 2
+
+
+@pytest.mark.parametrize("slots", [1, 1024])
+def test_header_announces_the_first_failure(acker: Acker, slots: int) -> None:
+    """Otherwise a lost bitmap of failures would not show. The flags stand before the slots."""
+    track_block(acker, 1, [A] * slots)
+    fail_slot(acker, 1, 0, "no")
+    (header,) = acker.connection.client.hvals(ShardKeys(acker.namespace, 0).blocks(0))
+    assert header[10] == 4
 
 
 @pytest.fixture(params=["apply", "apply_blocks"])

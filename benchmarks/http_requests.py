@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import uvicorn
 from fastapi import FastAPI
-from side_by_side import ORDER, arguments, in_turns, show, tracked
+from side_by_side import ORDER, Clock, Measured, arguments, in_turns, show, tracked
 
 from acker_redis import Acker
 from acker_redis.aio import AsyncAcker
@@ -49,7 +49,7 @@ def make(url: str, port: int, with_ids: bool) -> FastAPI:
     return app
 
 
-async def rate(port: int, headers: list[dict[str, str]], in_flight: int) -> float:
+async def rate(port: int, headers: list[dict[str, str]], in_flight: int) -> Measured:
     """Return the orders per second: one order for each of ``headers``."""
     waiting = iter(headers)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -58,9 +58,9 @@ async def rate(port: int, headers: list[dict[str, str]], in_flight: int) -> floa
             for each in waiting:
                 (await client.post("/orders", json=ORDER, headers=each)).raise_for_status()
 
-        began = time.perf_counter()
+        clock = Clock()
         await asyncio.gather(*[send() for _ in range(in_flight)])
-        return len(headers) / (time.perf_counter() - began)
+        return Measured(clock.stop(len(headers)).rate)  # the services are other processes
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
                 while tried.connect_ex(("127.0.0.1", port)):
                     time.sleep(0.05)
 
-        def run(program: str) -> float:
+        def run(program: str) -> Measured:
             headers = [each for _, each in tracked(acker, args.orders)]
             return asyncio.run(rate(ports[program], headers, args.in_flight))
 

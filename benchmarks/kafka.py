@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka
-from side_by_side import arguments, in_turns, price, profile, show, tracked
+from side_by_side import Clock, Measured, arguments, in_turns, price, profile, show, tracked
 
 from acker_redis import Acker
 from acker_redis.embedded import EmbeddedRedis
@@ -41,8 +41,8 @@ def fill(acker: Acker, servers: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def rate(acker: Acker, servers: str, count: int, program: str) -> float:
-    """Return the messages per second of one run, from the first message to the last commit."""
+def rate(acker: Acker, servers: str, count: int, program: str) -> Measured:
+    """Measure one run, from the first message to the last commit."""
     topic, with_ids = f"orders-{uuid.uuid4().hex}", program in ("tracked", "batches")
     fill(acker, servers, topic, count)
     config: dict[str, Any] = {"bootstrap.servers": servers}
@@ -57,12 +57,13 @@ def rate(acker: Acker, servers: str, count: int, program: str) -> float:
         consumer = confluent_kafka.Consumer({**config, **group, "enable.auto.commit": False})
     handler = price("kafka", "after" if with_ids else "before")
     consumer.assign([confluent_kafka.TopicPartition(topic, n) for n in range(PARTITIONS)])
-    done, began, committed = 0, 0.0, 0.0
+    done, committed = 0, 0.0
+    clock: Clock | None = None
     every = 1.0 if program in ("read", "batches") else 0.0
     """Seconds between two commits; that of run_batches()."""
     while done < count:
         messages = consumer.consume(500, 0.1)
-        began = began or (time.perf_counter() if messages else 0.0)
+        clock = clock or (Clock() if messages else None)
         if program == "batches":
             consumer.handle_batch(messages, prices)
         elif program == "read":
@@ -78,7 +79,8 @@ def rate(acker: Acker, servers: str, count: int, program: str) -> float:
         if messages and (done == count or time.perf_counter() - committed > every):
             consumer.commit(asynchronous=False)
             committed = time.perf_counter()
-    found = count / (time.perf_counter() - began)
+    assert clock
+    found = clock.stop(count)
     consumer.close()
     return found
 

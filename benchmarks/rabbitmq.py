@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from side_by_side import arguments, in_turns, price, profile, show, tracked
+from side_by_side import Clock, Measured, arguments, in_turns, price, profile, show, tracked
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -34,7 +34,7 @@ def fill(acker: Acker, channel: Any, count: int) -> None:
         time.sleep(0.01)
 
 
-def rate(acker: Acker, url: str, count: int, program: str) -> float:
+def rate(acker: Acker, url: str, count: int, program: str) -> Measured:
     """Return the messages per second of one run, from the first delivery to the last ack."""
     with_ids, done = program == "tracked", 0
     handler = price("rabbitmq", "after" if with_ids else "before")
@@ -52,10 +52,10 @@ def rate(acker: Acker, url: str, count: int, program: str) -> float:
     if with_ids:
         channel = TrackedChannel(acker, channel)
     channel.basic_qos(prefetch_count=100)
-    began = time.perf_counter()
+    clock = Clock()
     channel.basic_consume("orders", counted)
     channel.start_consuming()
-    found = count / (time.perf_counter() - began)
+    found = clock.stop(count)
     channel.close()
     other = connection.channel()
     while rabbitmq.count(other, "priced") < count:

@@ -6,9 +6,10 @@ import importlib.util
 import json
 import pstats
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from acker_redis import Acker, Batch, emit
 
@@ -48,26 +49,52 @@ def tracked(acker: Acker, count: int) -> Iterator[tuple[str, dict[str, str]]]:
     acker.apply(batch)
 
 
+class Measured(NamedTuple):
+    """A run."""
+
+    rate: float
+    """Messages a second."""
+    cost: float = 0.0
+    """Microseconds of processor time of this process, for each message; 0 if that says nothing."""
+
+
+class Clock:
+    """Measures a run from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._used = time.perf_counter(), time.process_time()
+
+    def stop(self, count: int) -> Measured:
+        """Return the figures of a run of ``count`` messages that ends now."""
+        used = time.process_time() - self._used
+        return Measured(count / (time.perf_counter() - self._began), used / count * 1e6)
+
+
 def in_turns(
-    programs: Sequence[str], rounds: int, run: Callable[[str], float], warm: bool = False
-) -> dict[str, list[float]]:
-    """Return the rates of each program; ``warm``: without a first round, which warms up."""
-    found: dict[str, list[float]] = {program: [] for program in programs}
+    programs: Sequence[str], rounds: int, run: Callable[[str], Measured], warm: bool = False
+) -> dict[str, list[Measured]]:
+    """Return the figures of each program; ``warm``: without a first round, which warms up."""
+    found: dict[str, list[Measured]] = {program: [] for program in programs}
     for number in range(rounds + warm):
         for program in programs if number % 2 else programs[::-1]:
-            rate = run(program)
+            measured = run(program)
             if number or not warm:
-                found[program].append(rate)
+                found[program].append(measured)
     return found
 
 
-def show(found: dict[str, list[float]], unit: str) -> None:
-    """Print the median of each program, and its ratio to the first one."""
-    medians = {program: statistics.median(rates) for program, rates in found.items()}
+def show(found: dict[str, list[Measured]], unit: str) -> None:
+    """Print the medians of each program, and their relation to the first one."""
+    medians = {
+        program: Measured(*map(statistics.median, zip(*runs, strict=True)))
+        for program, runs in found.items()
+    }
     first, baseline = next(iter(medians.items()))
     for program, each in medians.items():
-        ratio = "" if program == first else f"   {each / baseline:.2f} of {first}"
-        print(f"{program:12}{each:9,.0f} {unit}{ratio}")
+        cost = f"{each.cost:8.1f} us" if each.cost else ""
+        ratio = "" if program == first else f"   {each.rate / baseline.rate:.2f} of {first}"
+        more = f", {each.cost - baseline.cost:+.1f} us" if ratio and each.cost else ""
+        print(f"{program:12}{each.rate:9,.0f} {unit}{cost}{ratio}{more}")
 
 
 def profile(run: Callable[[], object]) -> None:

@@ -7,12 +7,11 @@ program with one pipeline for each batch. They take turns. The trees of the entr
 clock starts.
 """
 
-import time
 from functools import partial
 from typing import Any
 
 import redis
-from side_by_side import arguments, in_turns, price, profile, show, tracked
+from side_by_side import Clock, Measured, arguments, in_turns, price, profile, show, tracked
 
 from acker_redis import Acker
 from acker_redis.embedded import EmbeddedRedis
@@ -33,11 +32,11 @@ def fill(acker: Acker, client: Any, count: int) -> None:
     pipe.execute()
 
 
-def rate(acker: Acker, client: Any, count: int, program: str) -> float:
-    """Return the entries per second of one run, from the first read to the last XACK."""
+def rate(acker: Acker, client: Any, count: int, program: str) -> Measured:
+    """Measure one run, from the first read to the last XACK."""
     fill(acker, client, count)
     handler = price("streams", "after" if program == "tracked" else "before")
-    done, began = 0, time.perf_counter()
+    done, clock = 0, Clock()
     if program == "tracked":
         with StreamWorker(acker, client, "orders", "pricing") as worker:
             while done < count:
@@ -55,7 +54,7 @@ def rate(acker: Acker, client: Any, count: int, program: str) -> float:
                 if program == "pipelined":
                     pipe.execute()
             done += len(entries)
-    found = count / (time.perf_counter() - began)
+    found = clock.stop(count)
     assert client.xlen("priced") == count
     assert not client.xpending("orders", "pricing")["pending"]
     return found

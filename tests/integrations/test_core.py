@@ -4,10 +4,12 @@ import contextvars
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from acker_redis import ClosedError, ConfigError, MessageId
+from acker_redis import ClosedError, ConfigError, InvalidBatchError, MessageId
 from acker_redis.integrations.core.failures import to_tell
-from acker_redis.integrations.core.headers import with_id
+from acker_redis.integrations.core.headers import text_of, with_id
 from acker_redis.integrations.core.work import Work, current, in_process
 from acker_redis.protocol.rows import FAIL, Row
 
@@ -111,3 +113,24 @@ def test_failure_of_which_no_source_is_told_is_raised() -> None:
 @pytest.mark.parametrize("name", ["Acker-Tuple", b"acker-tuple", bytearray(b"ACKER-TUPLE")])
 def test_old_id_is_replaced_whether_its_name_is_text_or_bytes(name: Any) -> None:
     assert with_id([(name, "1:2"), ("a", 1)], "7:40") == [("a", 1), ("acker-tuple", "7:40")]
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(["acker-tuple", "Acker-Tuple", b"acker-tuple", "trace", b"eleven-char"]),
+        st.sampled_from(["7:40", b"8:41", "", "7:40,,8:41", b"9:42,", "x", b"1:2 ", " 3:4"]),
+    ),
+    max_size=3,
+)
+
+
+@given(HEADERS, st.booleans())
+def test_id_in_headers_is_found_as_by_message_id(headers: list[Any], mapping: bool) -> None:
+    given_: Any = dict(headers) if mapping else headers
+    try:
+        expected = MessageId.from_headers(given_)
+    except InvalidBatchError:
+        with pytest.raises(InvalidBatchError):
+            MessageId.of(text_of(given_))
+    else:
+        assert MessageId.of(text_of(given_)) == expected

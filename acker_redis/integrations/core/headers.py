@@ -5,6 +5,7 @@ from typing import Any
 
 from acker_redis.trees.message_id import HEADER, MessageId
 
+_NAMES = (HEADER, HEADER.encode())
 Headers = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
 
@@ -27,8 +28,8 @@ def with_id(headers: Headers | None, value: Any) -> list[tuple[Any, Any]]:
     return [*(pair for pair in pairs if not is_id(pair[0])), *ours]
 
 
-def text_of(headers: Iterable[tuple[Any, Any]] | None) -> str | bytes:
-    """Return the id in headers that are pairs, as text or bytes; '' without one.
+def text_of(headers: Headers | None) -> str | bytes:
+    """Return the id in headers, as text or bytes that may be malformed; '' without one.
 
     Raises:
         InvalidBatchError: See :meth:`MessageId.from_headers`.
@@ -38,11 +39,16 @@ def text_of(headers: Iterable[tuple[Any, Any]] | None) -> str | bytes:
         b'7:40'
 
     """
-    found = [pair for pair in headers or () if len(pair[0]) == len(HEADER)]
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    found = [pair for pair in pairs if len(pair[0]) == len(HEADER)]
     if not found:
         return ""
-    if len(found) == 1 and found[0][0] == HEADER and type(found[0][1]) is bytes:  # the usual case
-        return found[0][1]
+    (name, value), *more = found
+    if not more and name in _NAMES:  # the usual case; a list may have empty elements
+        if isinstance(value, bytes) and b"," not in value:
+            return value
+        if isinstance(value, str) and "," not in value:
+            return value
     return str(MessageId.from_headers(found))
 
 

@@ -6,7 +6,7 @@ If a message is not removed before its lease ends, the queue delivers it again, 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.message_id import AnyId
 
 Given = tuple[Any, Any]
 """The key of a message in its queue, and what a handler gets."""
@@ -33,8 +33,8 @@ class Queue(Protocol):
     errors: tuple[type[Exception], ...]
     """What the commands raise if the queue refuses or does not answer."""
 
-    def id_of(self, body: Any) -> MessageId:
-        """Return the id of a message; raise InvalidBatchError if it is malformed."""
+    def id_of(self, body: Any) -> AnyId:
+        """Return the id of a message, which may be malformed, or raise InvalidBatchError."""
 
     def add(self, children: list[Any]) -> list[Exception | None]:
         """Send messages; return for each why it was refused, or None. Raise without an answer."""

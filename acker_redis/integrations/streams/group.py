@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import redis
 
+from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.streams.entries import Command, Fields, add, following
-from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.message_id import AnyId
 
 Entry = tuple[Any, Fields]
 """The key of an entry and its fields."""
@@ -59,9 +60,9 @@ class Group:
         random = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.consumer = self._given or random
 
-    def id_of(self, fields: Fields) -> MessageId:
-        """Return the id of an entry; raise InvalidBatchError if it is malformed."""
-        return MessageId.from_headers(fields)
+    def id_of(self, fields: Fields) -> AnyId:
+        """Return the id of an entry, which may be malformed."""
+        return text_of(fields)
 
     def add(self, children: list[Command]) -> list[Exception | None]:
         """Add entries to streams; see :func:`acker_redis.integrations.streams.entries.add`."""

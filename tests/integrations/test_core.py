@@ -1,6 +1,11 @@
 """The message in process that all integrations share."""
 
 import contextvars
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker_redis import ClosedError, ConfigError, InvalidBatchError, MessageId
+from acker_redis.integrations.core import work as work_module
 from acker_redis.integrations.core.failures import to_tell
 from acker_redis.integrations.core.headers import text_of, with_id
 from acker_redis.integrations.core.work import Work, current, in_process
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import FAIL, Row
 
 
@@ -59,6 +66,53 @@ def test_message_is_finished_once_when_its_handler_and_all_deliveries_are_throug
         work.emit()
     assert work.rows() == [Row(7, 40 ^ child[7] ^ other[7], FAIL, "OSError: refused")]
     assert work.rows() == []
+
+
+def test_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
+    with work_module._counts.lock:  # as a thread that emits at the time of the fork
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            Work(None, "7:40").emit()
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_forked_child_neither_acks_nor_emits_for_its_parent() -> None:
+    work = Work(None, "7:40")
+    child = os.fork()
+    if child == 0:
+        code = 0
+        for call in (work.emit, work.rows):
+            with suppress(ClosedError):
+                call()
+                code = 1
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert work.rows() == [Row(7, 40)]
+
+
+def test_message_that_waits_for_its_ids_holds_up_no_other_and_is_not_finished() -> None:
+    began, answered = threading.Event(), threading.Event()
+    finished: list[Work[None]] = []
+
+    def slow() -> IdMaker:
+        began.set()
+        assert answered.wait(60)
+        return PLAIN
+
+    waits = Work(None, "7:40", slow, then=finished.append)
+    with ThreadPoolExecutor() as pool:
+        child = pool.submit(waits.emit)
+        assert began.wait(60)
+        waits.returned()
+        assert not finished, "its row would lack the child"
+        Work(None, "8:41").emit()
+        answered.set()
+    assert finished == [waits]
+    assert waits.rows() == [Row(7, 40 ^ child.result()[7])]
 
 
 @pytest.mark.parametrize("end", ["skip", "redeliver"])

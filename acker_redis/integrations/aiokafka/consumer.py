@@ -326,7 +326,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             wait = round(1000 * (SETTLE if self._in_process else IDLE))
             found = await self.getmany(timeout_ms=wait, max_records=batch)
             messages = [each for several in found.values() for each in several]
-            if messages:
+            if messages and not self._finish.is_set():
                 await process(messages)
             await self._settle()
             if (now := time.monotonic()) >= due:

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
 from acker_redis.errors import AckerError, ClosedError, ConfigError, InvalidBatchError
+from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.core.handlers import check_done
 from acker_redis.protocol.id_maker import PLAIN
 from acker_redis.protocol.rows import Row, ack_row
@@ -20,8 +21,19 @@ from acker_redis.trees.processing import Ids, Processing
 
 M = TypeVar("M")
 
-_LOCK = Lock()
-"""Guards the counts of all works; nothing waits while it is held."""
+
+class _Counts:
+    """Guards the counts of all works; nothing waits while the lock is held."""
+
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        reset_in_children(self)
+
+    def reset_after_fork(self) -> None:
+        self.lock = Lock()  # a thread of the parent may have held the other
+
+
+_counts = _Counts()
 _stack: ContextVar[tuple["Work[Any]", ...]] = ContextVar("acker_works", default=())
 """The messages in process in this context: the handler of the last one runs, or has begun this."""
 
@@ -86,24 +98,31 @@ class Work(Generic[M]):
             InvalidBatchError: ``child`` was used for another message of this work.
 
         """
-        with _LOCK:
+        with _counts.lock:
             if self._returned and not self._waiting:
                 raise ClosedError("this message is settled: its handler has returned")
+            self._waiting += 1  # the work is not finished before the id is in its row
+        try:
+            # Not under the lock: a derived id may wait for Redis.
             ids = MessageId() if self.why is not None else self._next(child, edge)
-            self._waiting += reported
+        except BaseException:
+            self.report()
+            raise
+        if not reported:
+            self.report()
         return ids
 
     def report(self, error: BaseException | None = None) -> None:
         """Note that the transport has taken a message that was emitted, or has refused it."""
         if error is not None:
             self.failed(error)
-        with _LOCK:
+        with _counts.lock:
             self._waiting -= 1
             self._end()
 
     def returned(self) -> None:
         """Note that the handler has returned, or has raised an error."""
-        with _LOCK:
+        with _counts.lock:
             self._returned = True
             self._end()
 

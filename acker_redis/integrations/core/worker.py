@@ -303,7 +303,10 @@ class Worker:
             with until_signal(self._stop.set):
                 while not self._stop.is_set():
                     try:
-                        if found := self._read(count, BLOCK):
+                        found = self._read(count, BLOCK)
+                        if self._stop.is_set():
+                            self._give_back(found)
+                        elif found:
                             process(found)
                         self._worked_at = time.monotonic()
                     except self._errors() as error:
@@ -317,10 +320,13 @@ class Worker:
     def _handle_all(self, handler: Handler, messages: list[Given]) -> None:
         for number, (key, body) in enumerate(messages):
             if self._stop.is_set():
-                if not self._settling.is_late(self._reader.read_at):
-                    self._queue.give_back([each for each, _ in messages[number:]])
+                self._give_back(messages[number:])
                 return
             self.handle(key, body, handler)
+
+    def _give_back(self, messages: list[Given]) -> None:
+        if not self._settling.is_late(self._reader.read_at):
+            self._queue.give_back([key for key, _ in messages])
 
     def _begin(self, key: Any, body: Any) -> Work[Leased]:
         leased = Leased(self, key, body, self._reader.read_at)

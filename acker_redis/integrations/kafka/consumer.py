@@ -116,10 +116,6 @@ class TrackedConsumer(confluent_kafka.Consumer):
         """
         return Current(handled(Polled).processing, self._sink)
 
-    def serve(self, producer: confluent_kafka.Producer) -> None:
-        """Serve the delivery reports of a producer from now on."""
-        self._producers.add(producer)
-
     def subscribe(
         self,
         topics: list[str],
@@ -251,7 +247,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
         if read is None:
             return
         work = self._in_process.begin(read, partial(_id_text, message))
-        work.run(handler, message, *args)
+        try:
+            work.run(handler, message, *args)
+        except BaseException:
+            self._in_process.drop(work)
+            raise
         work.returned()
 
     def handle_batch(
@@ -357,7 +357,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         while not self._stop.is_set():
             first = self.poll(SETTLE if self._in_process else IDLE)
             # A message is as long as its value, so an empty one is false.
-            if first is not None:
+            if first is not None and not self._stop.is_set():
                 process([first, *self.consume(batch - 1, 0)])
             self._settle()
             if (now := time.monotonic()) >= due:

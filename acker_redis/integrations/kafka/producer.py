@@ -107,7 +107,7 @@ class TrackedProducer(confluent_kafka.Producer):
         """
         work = in_process(Polled, "produce()", "sender()", "confluent_kafka.Producer")
         then = callback if on_delivery is None else on_delivery
-        work.message.consumer.serve(self)
+        work.message.consumer._producers.add(self)  # it serves the reports
         ids = work.emit(child, edge, reported=True)
 
         def report(error: Any, message: Any) -> None:

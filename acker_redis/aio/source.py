@@ -1,4 +1,18 @@
-"""A source that never loses a message, for asyncio: see :mod:`acker_redis.sync.source`."""
+"""A source that never loses a message, for asyncio: see :mod:`acker_redis.sync.source`.
+
+Turns. One task at a time runs a step; it holds ``_turn``. It is the source's own task (``_pump``),
+or a caller of ``step()``, ``run()``, ``verdicts()``, or of a waiting ``emit()`` or ``join()``.
+
+A task may not wait for a step that waits for itself. Three cases, told apart by what runs:
+
+* *In a callback*: ``_calling`` is the step that called it, also in tasks that the callback creates.
+* *In a send*: ``_sending`` is the task of that ``send``, and is in ``self._sending`` until it ends.
+* *Between two verdicts* of ``verdicts()``: the consumer's task is ``_stepper``. The loop closes a
+  generator that was left some rounds later, so ``_check_may_wait`` waits for these.
+
+In all of them ``emit()`` adds a record without waiting for room, and ``join()`` and ``step()``
+raise.
+"""
 
 import asyncio
 import contextlib

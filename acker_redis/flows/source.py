@@ -63,6 +63,20 @@ state, and no other shard can change it.** In detail:
   source with groups takes no entry, and draws no new attempt, because verdicts must be in their
   groups before their entries are taken. Groups are reported only in a step that has read all
   waiting verdicts of all shards.
+
+State
+-----
+What the parts of a step share is in ``source_state.py``. By how long it holds:
+
+* *One step:* ``_ready`` (shards to call) and ``_heard`` (shards of which all verdicts were read).
+* *Until the stream is read from its oldest entry:* ``_after``, ``_outcomes``.
+* *While a shard answers, or does not:* ``_full``, ``_removed``, ``_left_out``, ``_away_before``.
+* *Until the number of shards changes:* ``_shards``; then ``_unread`` until each was read once.
+* *Until the answer:* ``_doubts``, a batch a shard, under its number in ``_lanes``; ``_sent`` and
+  ``_work``, the rows after ``send``, under theirs in ``_closing_lanes``.
+* *Until a time:* ``_oldest_at``, ``_rotate_at``, ``_resume_at``.
+
+Records and their attempts are in ``pending``, and survive all of these.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """A worker that is killed: prices orders, then ships them, and writes down each step.
 
-``sqs_worker.py URL NAMESPACE SQS ORDERS PRICED FILE MODE`` runs a worker of each queue until
-SIGTERM; in the mode ``batches`` the first has a handler of batches.
+``sqs_worker.py URL NAMESPACE SQS ORDERS PRICED FILE`` runs a worker of each queue until SIGTERM.
 """
 
 import os
@@ -18,9 +17,7 @@ LEASE = 4
 """Seconds after which a message of a killed worker is delivered again: the least."""
 
 
-def main(
-    url: str, namespace: str, server: str, orders: str, priced: str, file: str, mode: str
-) -> None:
+def main(url: str, namespace: str, server: str, orders: str, priced: str, file: str) -> None:
     """Process both queues; append a line ``<anchor> <step>`` before a handler returns."""
     done = os.open(file, os.O_WRONLY | os.O_APPEND)
 
@@ -37,11 +34,6 @@ def main(
         pricing.send(priced, body, edge="priced", child=child)
         did(message, "priced")
 
-    def price_all(messages: Any) -> None:
-        for at, message in enumerate(messages):
-            with messages.of(at):
-                price(message)
-
     def ship(message: Any) -> None:
         did(message, "shipped")
 
@@ -51,10 +43,7 @@ def main(
         other = threading.Thread(target=shipping.run, args=(ship,))
         other.start()
         Path(f"{file}.{os.getpid()}").touch()
-        if mode == "batches":
-            pricing.run_batches(price_all, isolate=True)
-        else:
-            pricing.run(price)
+        pricing.run(price)
         shipping.stop()
         other.join()
 

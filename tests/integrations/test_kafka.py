@@ -547,6 +547,32 @@ def test_header_whose_name_is_not_utf_8_is_a_malformed_id(
     assert done(servers, topic) == 102
 
 
+def test_header_whose_name_is_not_utf_8_fails_its_message_in_a_batch(
+    orders: Acker, servers: str, topic: str
+) -> None:
+    """confluent-kafka reads no headers of it, neither does a second look."""
+    messages: list[tuple[str, list[Any]]] = []
+    for name, value, headers in track(orders, "torn", "a"):
+        ours = [(key, text.encode()) for key, text in headers.items()]
+        messages.append((value, [(RawName("\xff"), b"1"), *ours] if name == "torn" else ours))
+    put_raw(servers, topic, messages)
+    handled: list[bytes] = []
+    parked: list[type] = []
+    consumer = consumer_of(
+        orders, servers, topic, on_failure=lambda _, error: parked.append(type(error))
+    )
+
+    def handle(messages: Any) -> None:
+        handled.extend(message.value() for message in messages)
+        if b"a" in handled:
+            consumer.stop()
+
+    consumer.run_batches(handle)
+    assert (handled, parked) == ([b"a"], [InvalidBatchError])
+    assert verdicts(orders) == {"a": ("ack", "")}
+    assert done(servers, topic) == 2
+
+
 def test_messages_out_of_order_are_refused(orders: Acker, servers: str, topic: str) -> None:
     """Otherwise the message at offset 2 would be taken for a gap, and a commit would skip it."""
     put(servers, topic, [("k", v, None) for v in "abc"])

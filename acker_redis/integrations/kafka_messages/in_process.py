@@ -106,11 +106,13 @@ class InProcess:
         def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
             return self.begin(self._kind(*found[at], self._consumer), ids_of)
 
+        # Once: confluent-kafka finds no fault with torn headers when it is asked again.
+        ids = [_tried(id_of, each) for each in bodies]
         try:
-            ids = [id_of(each) for each in bodies]
-            columns = Columns(bodies, ids, self._ids, lambda at, one: begin(at, lambda: one))
+            whole = [_whole(each) for each in ids]
+            columns = Columns(bodies, whole, self._ids, lambda at, one: begin(at, lambda: one))
         except (InvalidBatchError, ModuleNotFoundError):
-            works = [begin(at, partial(id_of, each)) for at, each in enumerate(bodies)]
+            works = [begin(at, partial(_whole, each)) for at, each in enumerate(ids)]
             valid = [(each, each.message.message) for each in works if each.error is None]
             return Batch(self, Works(valid), works)
         return Batch(self, columns, offsets=[(each[1], each[3]) for each in found])
@@ -182,6 +184,19 @@ class Batch:
     @property
     def _works(self) -> Sequence[Work[Read]]:
         return self.given.works if isinstance(self.given, Columns) else self._all
+
+
+def _tried(id_of: Callable[[Any], str | bytes], message: Any) -> str | bytes | InvalidBatchError:
+    try:
+        return id_of(message)
+    except InvalidBatchError as error:
+        return error
+
+
+def _whole(found: str | bytes | InvalidBatchError) -> str | bytes:
+    if isinstance(found, InvalidBatchError):
+        raise found
+    return found
 
 
 def _runs(offsets: Iterable[tuple[Frontier, int]]) -> Iterator[tuple[Frontier, int, int]]:

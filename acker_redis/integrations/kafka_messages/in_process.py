@@ -106,7 +106,7 @@ class InProcess:
         def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
             return self.begin(self._kind(*found[at], self._consumer), ids_of)
 
-        # Once: confluent-kafka finds no fault with torn headers when it is asked again.
+        # Once: a second call of confluent-kafka's headers() has none, and raises nothing.
         ids = [_tried(id_of, each) for each in bodies]
         try:
             whole = [_whole(each) for each in ids]

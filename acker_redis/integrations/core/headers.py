@@ -23,8 +23,10 @@ def with_id(headers: Headers | None, value: Any) -> list[tuple[Any, Any]]:
         []
 
     """
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     ours = [(HEADER, value)] if value else []
+    if headers is None:
+        return ours
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
     return [*(pair for pair in pairs if not is_id(pair[0])), *ours]
 
 

@@ -263,8 +263,11 @@ def current(kind: type[M]) -> Work[M] | None:
             transport's: the message is the last one of this kind.
 
     """
-    found = (each for each in reversed(_stack.get()) if isinstance(each.message, kind))
-    return next(found, None)
+    work: Work[M]
+    for work in reversed(_stack.get()):
+        if isinstance(work.message, kind):
+            return work
+    return None
 
 
 def handled(kind: type[M]) -> Work[M]:

@@ -240,6 +240,19 @@ def test_ring_that_no_script_writes_is_refused_at_once(acker: Acker, script: str
             assert dump(acker) == before
 
 
+@pytest.mark.parametrize(
+    ("tick_ms", "accepted"), [("0.5", False), ("1", True), ("1e12", True), ("1000000000001", False)]
+)
+def test_tick_accepts_the_limits_of_its_length(acker: Acker, tick_ms: str, accepted: bool) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.hset(keys.meta, "tick_ms", tick_ms)
+    if accepted:
+        assert acker.connection.run(Call("rotate", keys.both, ("1",)))[0] == 1
+    else:
+        with pytest.raises(SchemaError, match="tick_ms"):
+            acker.connection.run(Call("rotate", keys.both, ("1",)))
+
+
 @pytest.mark.parametrize("script", ["status", "rotate", "configure"])
 def test_meta_with_too_many_fields_is_not_read(acker: Acker, script: str) -> None:
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client

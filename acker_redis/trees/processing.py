@@ -199,7 +199,7 @@ class Processing:
     @property
     def forgotten(self) -> bool:
         """Whether no attempt was made to ack or fail them, by the process that began them."""
-        return not self._tried and self.anchored and self._begun_in == process.forks
+        return not self._tried and self.anchored and not process.is_other(self._begun_in)
 
     @property
     def has_failed(self) -> bool:
@@ -351,7 +351,8 @@ class Processing:
     def _check_open(self) -> None:
         if self._state != "open":
             raise ClosedError(f"this message was {self._state} before")
-        if self._begun_in != process.forks:
+        begun_in = self._begun_in
+        if (begun_in != process.forks or process.forking) and process.is_other(begun_in):
             raise ClosedError(
                 "this message was begun before the fork: only the parent process may emit, ack or "
                 "touch it; fork first, or pass the message's id to the child"

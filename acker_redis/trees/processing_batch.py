@@ -123,7 +123,7 @@ class ProcessingBatch:
     @property
     def forgotten(self) -> bool:
         """Whether no attempt was made to settle the batch, by the process that began it."""
-        return self._settled is None and len(self) > 0 and self._begun_in == process.forks
+        return self._settled is None and len(self) > 0 and not process.is_other(self._begun_in)
 
     def emit(
         self, counts: int | Sequence[int] | Ints = 1, *, key: str | None = None, edge: str = ""
@@ -282,7 +282,7 @@ class ProcessingBatch:
         self._check_process()
 
     def _check_process(self) -> None:
-        if self._begun_in != process.forks:
+        if process.is_other(self._begun_in):
             raise ClosedError(
                 "this batch was begun before the fork: only the parent process may emit or settle"
             )

@@ -1,6 +1,7 @@
 """A batch in columns has the rows of its messages, each processed on its own."""
 
 import sys
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -161,3 +162,31 @@ def test_batch_whose_handler_is_interrupted_is_not_in_process() -> None:
         batch.given.work(0)
         raise KeyboardInterrupt
     assert (len(begun), begun.partitions.moved()) == (0, [])
+
+
+def test_message_that_a_thread_names_while_the_handler_returns_has_its_row_before_its_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, place = InProcess(Read, None, IDS, None), ("orders", 0)
+    begun.partitions.assign([place])
+    begun.partitions.arrived(place, 0)
+    rows: list[Any] = []
+
+    def end() -> None:
+        rows.append(batch.returned())
+        batch.complete()
+
+    def begin(*given: Any) -> Any:
+        ends.start()
+        ends.join(0.1)  # the handler has returned: it waits for this, or is through
+        return begin_as_usual(*given)
+
+    begin_as_usual = begun.begin
+    monkeypatch.setattr(begun, "begin", begin)
+    with begun.batch([([("acker-tuple", b"7:40")], place, 0)], text_of) as batch:
+        ends = Thread(target=end)
+        named = batch.given.work(0)
+        ends.join()
+        assert batch.given.work(0) is named
+    assert (rows, list(begun.finished)) == ([([], [])], [named])
+    assert begun.partitions.moved() == []

@@ -6,6 +6,7 @@ sets of messages, without ids. The mutants at the end show that the tests detect
 
 import doctest
 import os
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -850,3 +851,47 @@ def test_forked_child_cannot_process_a_message_of_its_parent(
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     say(one)
+
+
+EARLY = """
+import os, sys, threading
+hook = []
+os.register_at_fork(after_in_child=lambda: [each() for each in hook])
+from acker_redis.errors import ClosedError
+from acker_redis.sync.bolt import Bolt
+from acker_redis.trees import forgotten
+from acker_redis.trees.processing_batch import ProcessingBatch
+
+def refused(call):
+    try:
+        call()
+    except ClosedError as error:
+        assert "before the fork" in str(error)
+        done.append(call)
+
+def hold(held=threading.local()):
+    held.t = bolt.process("8:41")
+    ready.set(), ended.wait()
+    held.t.ack()
+
+bolt, ready, ended, done = Bolt(sink=None), threading.Event(), threading.Event(), []
+bolt._sink = type("Rows", (list,), {"add": lambda self, rows, wait=True: self.extend(rows)})()
+t, batch = bolt.process("7:40"), ProcessingBatch(["7:40"])
+thread = threading.Thread(target=hold)
+thread.start(), ready.wait()
+hook += [lambda call=call: refused(call) for call in (t.emit, t.ack, batch.emit, batch.acked)]
+child = os.fork()
+if not child:
+    os._exit(len(forgotten._reported) + 2 * (len(done) < 4))
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set(), thread.join()
+t.ack()
+sys.exit(status or len(bolt._sink) != 2)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_hooks_that_a_forked_child_calls_before_ours_cannot_process_either() -> None:
+    """What only a thread of the parent held is deleted before all hooks, and is not reported."""
+    ran = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

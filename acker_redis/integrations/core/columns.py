@@ -1,6 +1,7 @@
 """Messages of a batch whose ids are columns: no objects for messages that are not named."""
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 from acker_redis.integrations.core.work import Work
@@ -11,7 +12,7 @@ Begin = Callable[[int, Processing], Work[Any]]
 
 
 class Columns:
-    """Messages that were begun together; one that is named gets its own work.
+    """Messages that were begun together; one that is named gets its own work. Thread-safe.
 
     Args:
         bodies: What a handler gets.
@@ -40,6 +41,9 @@ class Columns:
         self._batch = ProcessingBatch(ids, ids=makes)
         self._begin = begin
         self._works: dict[int, Work[Any]] = {}
+        self._lock = Lock()
+        """A thread that names a message while the rows are made has its work in ``works``, or gets
+        ClosedError."""
 
     @property
     def works(self) -> list[Work[Any]]:
@@ -48,10 +52,11 @@ class Columns:
 
     def work(self, at: int) -> Work[Any]:
         """Return the work of a message."""
-        work = self._works.get(at)
-        if work is None:
-            work = self._works[at] = self._begin(at, self._batch.take(at))
-        return work
+        with self._lock:
+            work = self._works.get(at)
+            if work is None:
+                work = self._works[at] = self._begin(at, self._batch.take(at))
+            return work
 
     def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
         """Return the id of a new message for each of the parents, which are ascending."""
@@ -67,6 +72,10 @@ class Columns:
         return [at for at in range(len(self.bodies)) if at not in self._works]
 
     def rows(self) -> tuple[list[int], list[int]]:
-        """Ack the messages that were not named; return the anchors and deltas of their rows."""
-        settled = self._batch.acked()
+        """Ack the messages that were not named; return the anchors and deltas of their rows.
+
+        No other message can be named after that.
+        """
+        with self._lock:
+            settled = self._batch.acked()
         return settled.anchors.tolist(), settled.deltas.tolist()

@@ -157,9 +157,10 @@ class Batch:
 
         Return anchors and deltas of the rows of messages that have no work.
         """
+        rows = self.given.rows() if isinstance(self.given, Columns) else ([], [])
         for work in self._works:
             work.returned()
-        return self.given.rows() if isinstance(self.given, Columns) else ([], [])
+        return rows
 
     def complete(self) -> None:
         """Note that the sink has the rows."""

@@ -56,8 +56,8 @@ class BatchHandle(Reported):
 
         Raises:
             ClosedError: The batch is settled, or this process is a fork of the one that began it.
-            InvalidBatchError: ``counts`` has another length or a negative number, the key was used
-                before, or ``counts`` is above 1 with a key. Nothing is emitted then.
+            InvalidBatchError: ``counts`` has another length or a negative number, a message has a
+                child of this key, or ``counts`` is above 1 with a key. Nothing is emitted then.
 
         """
         return self.processing.emit(counts, key=key, edge=edge)

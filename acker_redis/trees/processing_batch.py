@@ -10,6 +10,7 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.protocol.arrays import Ints
@@ -107,7 +108,8 @@ class ProcessingBatch:
         self._failed: dict[int, str] = {}
         self._taken: set[int] = set()
         """Positions of messages that are processed on their own."""
-        self._keys: set[str] = set()
+        self._keys: dict[str, npt.NDArray[np.bool_]] = {}
+        """Which messages have a child of each key."""
         self._settled: Settled | None = None
         self._begun_in = process.forks
         self._lock = Lock()
@@ -142,8 +144,8 @@ class ProcessingBatch:
             RedisUnavailableError: ``key`` is given, and the salt cannot be read from Redis in time.
             ClosedError: The batch is settled, or this process is a forked child of the one that
                 began it.
-            InvalidBatchError: ``counts`` has another length or a negative number, the key was used
-                before, or ``counts`` is above 1 with a key. Nothing is emitted then.
+            InvalidBatchError: ``counts`` has another length or a negative number, a message has a
+                child of this key, or ``counts`` is above 1 with a key. Nothing is emitted then.
 
         """
         number = self._counts(counts)
@@ -156,7 +158,8 @@ class ProcessingBatch:
             self._check_open()
             if self._taken and any(number[at] for at in self._taken):
                 raise InvalidBatchError("a message that was taken out has no children here")
-            if key is not None and key in self._keys:
+            has_child = number > 0
+            if key is not None and (has_child & self._keys.get(key, False)).any():
                 raise InvalidBatchError(
                     f"key {key!r} was already used for another message; give each child its own"
                 )
@@ -168,7 +171,7 @@ class ProcessingBatch:
                     [child_edge(each, key, maker) if each else 0 for each in messages],
                     dtype=np.int64,
                 )
-                self._keys.add(key)
+                self._keys[key] = has_child | self._keys.get(key, False)
             edges |= maker.code(edge)
             if len(parents):
                 some = np.flatnonzero(number)
@@ -217,7 +220,8 @@ class ProcessingBatch:
                 raise InvalidBatchError(f"message {position} is processed on its own already")
             self._taken.add(position)
             one = Processing(self._inputs.message(position), ids=self._ids)
-            one.adopt(int(self._edges[position]), self._keys)
+            keys = [key for key, used in self._keys.items() if used[position]]
+            one.adopt(int(self._edges[position]), keys)
             return one
 
     def acked(self) -> Settled:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.errors import InvalidBatchError
-from acker_redis.integrations.core.batches import Messages
+from acker_redis.integrations.core.batches import Messages, Works
 from acker_redis.integrations.core.columns import Columns
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.work import Work
@@ -79,6 +79,24 @@ def test_key_of_a_batch_is_used_once_also_by_a_message_that_is_named_later() -> 
     with pytest.raises(InvalidBatchError, match="'priced' was already used"):
         columns.work(0).emit("priced")
     assert columns.work(0).rows() == [Row(7, 40 ^ child[7])]
+
+
+def test_key_is_free_for_messages_that_have_no_child_of_it() -> None:
+    """In columns as in Redis Streams, where each message has a work."""
+    texts = ["7:40", "8:41", "9:42"]
+    found = []
+    for given_to in (
+        Columns(texts, list(texts), IDS, Work),
+        Works([(Work(None, text, IDS), text) for text in texts]),
+    ):
+        messages = Messages(given_to)
+        ids = [*messages.emit([1, 0, 0], key="priced").ids]
+        ids += [*messages.emit([0, 1, 0], key="priced").ids, messages.of(2).emit("priced")]
+        for counts in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
+            with pytest.raises(InvalidBatchError, match="'priced' was already used"):
+                messages.emit(counts, key="priced")
+        found.append(ids)
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("queued", [[], [(7, 5)], [(1, 1), (2, 2)]])

@@ -136,7 +136,7 @@ class Messages(Sequence[Any]):
 
         Raises:
             InvalidBatchError: ``counts`` has another length, or a number that is negative or not
-                whole; the key was used before; or ``counts`` is above 1 with a key.
+                whole; a message has a child of this key; or ``counts`` is above 1 with a key.
 
         """
         single = _index(counts)

@@ -26,13 +26,13 @@ from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import handled
-from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
+from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess
 from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
-from acker_redis.protocol.id_maker import IdMaker
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], Awaitable[object]]
+BatchHandler = Callable[[Messages], Awaitable[object]]
 Process = Callable[[list[Any]], Awaitable[object]]
 
 
@@ -99,7 +99,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         super().__init__(**{**config, "enable_auto_commit": False})
         self.acker = acker
         self._sink = AsyncProducer(acker)
-        self._in_process = InProcess(Got, self, self._ids, on_failure)
+        self._in_process = InProcess(Got, self, lambda: acker.flows.ids, on_failure)
         self._assigned = self._in_process.partitions
         self._finish = asyncio.Event()
         self._left = False
@@ -175,9 +175,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
         """Process messages until :meth:`finish`, SIGTERM or SIGINT; then commit and stop.
 
-        In the main thread it handles the first of these signals: the handler that runs returns, and
-        messages that were read and not handled stay uncommitted. A second signal acts as before.
-        A cancelled handler leaves its message open: Kafka delivers it again.
+        As :meth:`acker_redis.integrations.kafka.TrackedConsumer.run`, with a coroutine function. A
+        cancelled handler leaves its message open: Kafka delivers it again.
 
         Args:
             handler: A coroutine function, called with each message. It may send with a
@@ -186,17 +185,15 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             commit_every: Seconds between two commits.
 
         Raises:
-            KafkaError: An error of Kafka.
-            AckerError: Redis takes no more rows, such as BufferFullError.
-            Exception: What ``on_failure`` raises, or the failure of a message without a
-                header: see :class:`acker_redis.integrations.kafka.TrackedConsumer`.
+            KafkaError, AckerError: An error of Kafka; Redis takes no more rows.
+            Exception: What ``on_failure`` raises, or the failure of a message without a header.
 
         """
         await self._run(partial(self._handle_all, handler), batch, commit_every)
 
     async def run_batches(
         self,
-        handler: Callable[[Messages], Awaitable[object]],
+        handler: BatchHandler,
         *,
         batch: int = 500,
         isolate: bool = False,
@@ -230,7 +227,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 is delivered again.
 
         """
-        read = self._to_process(message)
+        place = message.topic, message.partition
+        read = self._in_process.read(message, place, message.offset)
         if read is None:
             return
         work = self._in_process.begin(read, partial(_id_text, message))
@@ -246,11 +244,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         await self._settle()
 
     async def handle_batch(
-        self,
-        messages: Iterable[Any],
-        handler: Callable[[Messages], Awaitable[object]],
-        *,
-        isolate: bool = False,
+        self, messages: Iterable[Any], handler: BatchHandler, *, isolate: bool = False
     ) -> None:
         """Await ``handler`` with messages, as :meth:`run_batches` does; see :meth:`handle`."""
         located = [(each, (each.topic, each.partition), each.offset) for each in messages]
@@ -342,17 +336,10 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 break
             await self.handle(message, handler)
 
-    def _to_process(self, message: Any) -> Read | None:
-        """Return a message to process; None if it is not to be processed."""
-        return self._in_process.read(message, (message.topic, message.partition), message.offset)
-
     def _moved(self, partitions: Iterable[TopicPartition]) -> bool:
         for each in partitions:
             self._assigned.seek(each)
         return True
-
-    def _ids(self) -> IdMaker:
-        return self.acker.flows.ids
 
     async def _settle(self) -> None:
         """Ack, fail and complete what can be settled."""

@@ -50,6 +50,7 @@ RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
 """Errors of acker-redis after which run() goes on."""
 
 Handler = Callable[..., object]
+BatchHandler = Callable[[Messages], object]
 
 
 class Worker:
@@ -129,7 +130,7 @@ class Worker:
         self._run(partial(self._handle_all, handler), count)
 
     def run_batches(
-        self, handler: Callable[[Messages], object], *, count: int = 100, isolate: bool = False
+        self, handler: BatchHandler, *, count: int = 100, isolate: bool = False
     ) -> None:
         """Process messages in batches until :meth:`stop`, SIGTERM or SIGINT; see :meth:`run`.
 
@@ -169,11 +170,7 @@ class Worker:
         self._settling.put([work])
 
     def handle_batch(
-        self,
-        messages: list[Given],
-        handler: Callable[[Messages], object],
-        *,
-        isolate: bool = False,
+        self, messages: list[Given], handler: BatchHandler, *, isolate: bool = False
     ) -> None:
         """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`.
 

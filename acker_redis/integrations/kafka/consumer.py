@@ -1,11 +1,9 @@
 """A Kafka consumer that acks what it has processed, and commits no offset above that.
 
-**Order of events**: see :mod:`acker_redis.integrations.core`. Kafka reports the delivery of every
-child before the ack of a message is sent, and its offset is complete in the :class:`Frontier` of
-its partition. A commit first waits until Redis has the acks, or the producer has given them up,
-then commits the positions that the frontiers had before the wait. While Redis does not answer,
-nothing is committed, and a later commit waits again. An ack that was given up leaves a tree that
-expires: its source replays the record.
+**Order of events**: see :mod:`acker_redis.integrations.core`. A commit first waits until Redis has
+the acks, or the producer has given them up, then commits the positions that the frontiers of the
+partitions had before the wait. While Redis does not answer, nothing is committed, and a later
+commit waits again. An ack that was given up leaves a tree that expires.
 
 **Threads.** One thread consumes, settles and commits. Handlers may produce in other threads.
 """
@@ -24,13 +22,12 @@ from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
-from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, handled
-from acker_redis.integrations.kafka.messages import check_error, headers_of
+from acker_redis.integrations.kafka.messages import id_text, is_record, places_of
 from acker_redis.integrations.kafka.producer import Polled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
-from acker_redis.integrations.kafka_messages.partitions import Place, check_auto_commit
+from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
@@ -39,6 +36,7 @@ from acker_redis.sync.producer import Producer
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], object]
+BatchHandler = Callable[[Messages], object]
 Rebalance = Callable[[Any, list[Any]], object]
 
 
@@ -95,8 +93,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         check_auto_commit(config, "enable.auto.commit", "TrackedConsumer")
         check_blocking("a TrackedConsumer", on_failure=on_failure)
         self._told = config.get("on_commit")
-        own = {"enable.auto.commit": False, "on_commit": self._on_commit}
-        super().__init__({**config, **own})
+        super().__init__({**config, "enable.auto.commit": False, "on_commit": self._on_commit})
         self.acker = acker
         self._sink = Producer(acker)
         self._in_process = InProcess(Polled, self, acker.fresh_ids, on_failure)
@@ -129,7 +126,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         """
 
         def assigned(consumer: Any, partitions: list[Any]) -> None:
-            self._partitions.assign(_places(partitions))
+            self._partitions.assign(places_of(partitions))
             if on_assign is not None:
                 on_assign(consumer, partitions)
 
@@ -140,12 +137,12 @@ class TrackedConsumer(confluent_kafka.Consumer):
             except (KafkaException, AckerError) as error:
                 log.warning("messages will be delivered again: %s", error)
             finally:
-                self._partitions.forget(_places(partitions))
+                self._partitions.forget(places_of(partitions))
             if on_revoke is not None:
                 on_revoke(consumer, partitions)
 
         def lost(consumer: Any, partitions: list[Any]) -> None:
-            self._partitions.forget(_places(partitions))
+            self._partitions.forget(places_of(partitions))
             told = on_revoke if on_lost is None else on_lost
             if told is not None:
                 told(consumer, partitions)
@@ -155,12 +152,12 @@ class TrackedConsumer(confluent_kafka.Consumer):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions without a group's rebalance, as confluent-kafka does."""
         self._partitions.forget()
-        self._partitions.assign(_places(partitions))
+        self._partitions.assign(places_of(partitions))
         super().assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign further partitions, as confluent-kafka does."""
-        self._partitions.assign(_places(partitions))
+        self._partitions.assign(places_of(partitions))
         super().incremental_assign(partitions)
 
     def poll(self, timeout: float = -1) -> Any:
@@ -175,7 +172,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         return self._arrived(super().consume(num_messages, timeout))
 
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at an offset, as confluent-kafka does. The next commit may go back, too.
+        """Continue at an offset, as confluent-kafka does; the next commit may go back, too.
 
         Messages of the partition that were read before are not processed any more.
         """
@@ -194,11 +191,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
             commit_every: Seconds between two commits.
 
         Raises:
-            ConfigError: ``handler`` is a coroutine function.
-            KafkaException: A fatal error of Kafka.
-            AckerError: Redis takes no more rows, such as BufferFullError.
-            Exception: What ``on_failure`` raises, or the failure of a message without a
-                header: see the class.
+            KafkaException, AckerError: A fatal error of Kafka; Redis takes no more rows.
+            Exception: What ``on_failure`` raises, or the failure of a message without a header.
 
         """
         check_blocking("run()", handler=handler)
@@ -206,7 +200,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
     def run_batches(
         self,
-        handler: Callable[[Messages], object],
+        handler: BatchHandler,
         *,
         batch: int = 500,
         isolate: bool = False,
@@ -216,15 +210,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
         Args:
             handler: Called with :class:`Messages`, a sequence of messages. Those that it neither
-                fails nor skips are acked when it has returned.
+                fails nor skips are acked when it has returned. If it raises an Exception, all fail.
             batch: Maximum number of messages in a batch.
-            isolate: If the handler raises an Exception, all messages of the batch fail. With True,
-                it gets them again, one by one, and only those fail with which it raises. What it
-                has produced before is produced twice then.
+            isolate: After an Exception the handler gets the messages again, one by one, and only
+                those fail with which it raises. What it has produced before is produced twice.
             commit_every: Seconds between two commits.
-
-        Raises:
-            Exception: As :meth:`run`.
 
         """
         check_blocking("run_batches()", handler=handler)
@@ -243,10 +233,13 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 is delivered again.
 
         """
-        read = self._to_process(message)
+        if not is_record(message):
+            return
+        place = message.topic(), message.partition()
+        read = self._in_process.read(message, place, message.offset())
         if read is None:
             return
-        work = self._in_process.begin(read, partial(_id_text, message))
+        work = self._in_process.begin(read, partial(id_text, message))
         try:
             work.run(handler, message, *args)
         except BaseException:
@@ -255,19 +248,12 @@ class TrackedConsumer(confluent_kafka.Consumer):
         work.returned()
 
     def handle_batch(
-        self,
-        messages: Iterable[Any],
-        handler: Callable[[Messages], object],
-        *,
-        isolate: bool = False,
+        self, messages: Iterable[Any], handler: BatchHandler, *, isolate: bool = False
     ) -> None:
         """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`."""
-        located = [
-            (each, (each.topic(), each.partition()), each.offset())
-            for each in messages
-            if _is_record(each)
-        ]
-        with self._in_process.batch(located, _id_text) as batch:
+        records = filter(is_record, messages)
+        located = [(each, (each.topic(), each.partition()), each.offset()) for each in records]
+        with self._in_process.batch(located, id_text) as batch:
             run_batch(batch.given, handler, isolate)
             self._sink.add_acks(*batch.returned())
             batch.complete()
@@ -344,28 +330,26 @@ class TrackedConsumer(confluent_kafka.Consumer):
         return wrong
 
     def _run(self, process: Callable[[list[Any]], object], batch: int, commit_every: float) -> None:
+        due = time.monotonic() + commit_every
         try:
             with until_signal(self._stop.set):
-                self._loop(process, batch, commit_every)
+                while not self._stop.is_set():
+                    first = self.poll(SETTLE if self._in_process else IDLE)
+                    # A message is as long as its value, so an empty one is false.
+                    if first is not None and not self._stop.is_set():
+                        process([first, *self.consume(batch - 1, 0)])
+                    self._settle()
+                    if (now := time.monotonic()) >= due:
+                        due = now + commit_every
+                        self._commit_soon()
         finally:
             self.close()
 
-    def _loop(
-        self, process: Callable[[list[Any]], object], batch: int, commit_every: float
-    ) -> None:
-        due = time.monotonic() + commit_every
-        while not self._stop.is_set():
-            first = self.poll(SETTLE if self._in_process else IDLE)
-            # A message is as long as its value, so an empty one is false.
-            if first is not None and not self._stop.is_set():
-                process([first, *self.consume(batch - 1, 0)])
-            self._settle()
-            if (now := time.monotonic()) >= due:
-                due = now + commit_every
-                try:
-                    self.commit(asynchronous=True)
-                except KafkaException as error:
-                    log.warning("offsets are not committed, the next commit follows: %s", error)
+    def _commit_soon(self) -> None:
+        try:
+            self.commit(asynchronous=True)
+        except KafkaException as error:
+            log.warning("offsets are not committed, the next commit follows: %s", error)
 
     def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
         looked = time.monotonic()
@@ -379,29 +363,18 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
     def _arrived(self, messages: list[Any]) -> list[Any]:
         """Note the offsets of the messages; return the messages."""
-        for message in messages:
-            if message.error() is None:
-                place = message.topic(), message.partition()
-                self._partitions.arrived(place, message.offset())
+        for each in (each for each in messages if each.error() is None):
+            self._partitions.arrived((each.topic(), each.partition()), each.offset())
         return messages
-
-    def _to_process(self, message: Any) -> Read | None:
-        """Return a message to process; None if it is not to be processed, or is an error."""
-        if not _is_record(message):
-            return None
-        place, offset = (message.topic(), message.partition()), message.offset()
-        return self._in_process.read(message, place, offset)
 
     def _settle(self) -> None:
         """Serve delivery reports, and ack, fail and complete what can be settled."""
         for producer in tuple(self._producers):
             producer.poll(0)
-        rows: list[Row] = []
-        complete: list[Work[Read]] = []
-        finished = self._in_process.finished
+        rows, complete = list[Row](), list[Work[Read]]()
         try:
-            while finished:
-                work = finished.popleft()
+            while self._in_process.finished:
+                work = self._in_process.finished.popleft()
                 tell = self._in_process.to_tell(work)
                 if tell is not None:
                     work.run(tell, work.message.message, work.why)
@@ -424,19 +397,3 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 return
             for producer in tuple(self._producers):
                 producer.flush(IDLE)
-
-
-def _is_record(message: Any) -> bool:
-    """Return whether a message is none of Kafka's errors, which is logged or raised."""
-    if error := message.error():
-        check_error(error)
-        return False
-    return True
-
-
-def _id_text(message: Any) -> str | bytes:
-    return text_of(headers_of(message))
-
-
-def _places(partitions: list[Any]) -> list[Place]:
-    return [(each.topic, each.partition) for each in partitions]

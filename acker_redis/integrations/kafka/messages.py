@@ -7,6 +7,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.core.headers import text_of
+from acker_redis.integrations.kafka_messages.partitions import Place
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +34,23 @@ def headers_of(message: Any) -> Any:
         ) from error
 
 
-def check_error(error: KafkaError) -> None:
-    """Log an error that Kafka's library will recover from; raise a fatal one."""
+def is_record(message: Any) -> bool:
+    """Return whether a message is no error, which is logged, or raised if it is fatal."""
+    error: KafkaError | None = message.error()
+    if error is None:
+        return True
     if error.fatal():
         raise KafkaException(error)
     if error.code() != KafkaError._PARTITION_EOF:
         log.warning("Kafka: %s", error)
+    return False
+
+
+def id_text(message: Any) -> str | bytes:
+    """Return the id of a message; '' without one. Raise InvalidBatchError if it is malformed."""
+    return text_of(headers_of(message))
+
+
+def places_of(partitions: list[Any]) -> list[Place]:
+    """Return the topics and numbers of partitions."""
+    return [(each.topic, each.partition) for each in partitions]

@@ -1,6 +1,7 @@
 """A worker that is killed: prices orders, then ships them, and writes down each step.
 
-``sqs_worker.py URL NAMESPACE SQS ORDERS PRICED FILE`` runs a worker of each queue until SIGTERM.
+``sqs_worker.py URL NAMESPACE SQS ORDERS PRICED FILE MODE`` runs a worker of each queue until
+SIGTERM; in the mode ``batches`` the first has a handler of batches.
 """
 
 import os
@@ -17,7 +18,9 @@ LEASE = 4
 """Seconds after which a message of a killed worker is delivered again: the least."""
 
 
-def main(url: str, namespace: str, server: str, orders: str, priced: str, file: str) -> None:
+def main(
+    url: str, namespace: str, server: str, orders: str, priced: str, file: str, mode: str
+) -> None:
     """Process both queues; append a line ``<anchor> <step>`` before a handler returns."""
     done = os.open(file, os.O_WRONLY | os.O_APPEND)
 
@@ -34,6 +37,11 @@ def main(url: str, namespace: str, server: str, orders: str, priced: str, file: 
         pricing.send(priced, body, edge="priced", child=child)
         did(message, "priced")
 
+    def price_all(messages: Any) -> None:
+        for at, message in enumerate(messages):
+            with messages.of(at):
+                price(message)
+
     def ship(message: Any) -> None:
         did(message, "shipped")
 
@@ -43,7 +51,10 @@ def main(url: str, namespace: str, server: str, orders: str, priced: str, file: 
         other = threading.Thread(target=shipping.run, args=(ship,))
         other.start()
         Path(f"{file}.{os.getpid()}").touch()
-        pricing.run(price)
+        if mode == "batches":
+            pricing.run_batches(price_all, isolate=True)
+        else:
+            pricing.run(price)
         shipping.stop()
         other.join()
 

@@ -38,7 +38,7 @@ def test_each_transport_finds_its_own_message() -> None:
     assert (current(Kafka), current(Http)) == (None, None)
     assert copied.run(current, Kafka) is outer, "as in a thread of a handler"
     with pytest.raises(ConfigError, match="needs a message in process"):
-        in_process(Kafka, "produce()", "sender()", "KafkaProducer")
+        in_process(Kafka, "produce()")
 
 
 def test_messages_may_end_in_another_order_than_they_began() -> None:

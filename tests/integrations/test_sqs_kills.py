@@ -14,15 +14,16 @@ from tests.integrations.test_batches import Sqs
 __all__ = ["moto"]
 
 
+@pytest.mark.parametrize("mode", ["messages", "batches"])
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_worker_loses_no_record_and_acks_nothing_unprocessed(
-    kills: int, orders: Acker, moto: str, topic: str, tmp_path: Path
+    kills: int, mode: str, orders: Acker, moto: str, topic: str, tmp_path: Path
 ) -> None:
     rig, file = Sqs(orders, moto, topic), tmp_path / "done"
     url = orders.connection.client.get_connection_kwargs()
     worker = [
         "-m", sqs_worker.__name__, f"redis://{url['host']}:{url['port']}", orders.namespace, moto,
-        rig.orders, rig.priced, str(file),
+        rig.orders, rig.priced, str(file), mode,
     ]  # fmt: skip
     sender = SqsSender(orders, rig.client, rig.orders)
     source = Source(orders, "shop", sender, attempts=3, backoff=Backoff(0.05, 0.2))

@@ -25,7 +25,7 @@ from acker_redis.integrations.core.batches import Messages, run_batch_async
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
-from acker_redis.integrations.core.work import handled
+from acker_redis.integrations.core.work import in_process
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess
 from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
 
@@ -114,7 +114,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             ConfigError: No handler runs in this context.
 
         """
-        return AsyncCurrent(handled(Got).processing, self._sink)
+        return AsyncCurrent(in_process(Got, "current").processing, self._sink)
 
     def subscribe(
         self, topics: Iterable[str] = (), pattern: str | None = None, listener: Any = None

@@ -14,6 +14,8 @@ from acker_redis.integrations.kafka_messages.in_process import Read
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.pending import Record
 
+INSTEAD = "sender() for first messages, aiokafka.AIOKafkaProducer for untracked ones"
+
 
 class Got(Read):
     """A message that a :class:`TrackedAsyncConsumer` has read."""
@@ -88,7 +90,7 @@ class TrackedAsyncProducer(AIOKafkaProducer):
                 namespace was never read.
 
         """
-        work = in_process(Got, "send()", "sender()", "aiokafka.AIOKafkaProducer")
+        work = in_process(Got, "send()", INSTEAD)
         if child is not None and work.tracked:
             # An id is derived from the salt: wait for it.
             await work.message.consumer.acker.ids()

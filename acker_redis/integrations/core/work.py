@@ -270,27 +270,13 @@ def current(kind: type[M]) -> Work[M] | None:
     return None
 
 
-def handled(kind: type[M]) -> Work[M]:
-    """Return the message of a transport that its handler processes.
-
-    Raises:
-        ConfigError: None is in process in this context.
-
-    """
-    work = current(kind)
-    if work is None:
-        raise ConfigError("current is the message in process: use it in a handler")
-    return work
-
-
-def in_process(kind: type[M], call: str, first: str, plain: str) -> Work[M]:
+def in_process(kind: type[M], call: str, instead: str = "") -> Work[M]:
     """Return the message of a transport that is in process in this context.
 
     Args:
         kind: See :func:`current`.
         call: What needs the message.
-        first: What sends first messages.
-        plain: What sends messages that are not tracked.
+        instead: What to use without one, for the error.
 
     Raises:
         ConfigError: There is none.
@@ -299,8 +285,7 @@ def in_process(kind: type[M], call: str, first: str, plain: str) -> Work[M]:
     work = current(kind)
     if work is None:
         raise ConfigError(
-            f"{call} needs a message in process, of which the new message is a child: call it in a "
-            f"handler (in another thread: in a copy of its context), use {first} for first "
-            f"messages, and {plain} for messages that are not tracked"
+            f"{call} needs a message in process: use it in a handler (in another thread: in a copy "
+            f"of its context){instead and f', or {instead}'}"
         )
     return work

@@ -28,7 +28,7 @@ from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.queues import Given, Queue, Reader
 from acker_redis.integrations.core.settling import Leased, Settling
 from acker_redis.integrations.core.until_signal import until_signal
-from acker_redis.integrations.core.work import Work, begun, current
+from acker_redis.integrations.core.work import Work, begun, in_process
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
@@ -48,6 +48,8 @@ MOST = 1000
 
 RETRIED = (RedisUnavailableError, BacklogError, BufferFullError, FenceError)
 """Errors of acker-redis after which run() goes on."""
+
+INSTEAD = "a sender for first messages, the client of the queue for untracked ones"
 
 Handler = Callable[..., object]
 BatchHandler = Callable[[Messages], object]
@@ -286,13 +288,9 @@ class Worker:
             self.flush()
 
     def _in_process(self) -> Work[Leased]:
-        work = current(Leased)
-        if work is None or work.message.owner is not self:
-            raise ConfigError(
-                "a message must be in process: call this in a handler of this worker (in another "
-                "thread: in a copy of its context). Send first messages with the sender of a "
-                "source, and messages that are not tracked without this worker"
-            )
+        work = in_process(Leased, "a worker", INSTEAD)
+        if work.message.owner is not self:
+            raise ConfigError("the message in process is none of this worker")
         return work
 
     def _run(self, process: Callable[[list[Given]], object], count: int) -> None:

@@ -23,7 +23,7 @@ from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.until_signal import until_signal
-from acker_redis.integrations.core.work import Work, handled
+from acker_redis.integrations.core.work import Work, in_process
 from acker_redis.integrations.kafka.messages import id_text, is_record, places_of
 from acker_redis.integrations.kafka.producer import Polled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
@@ -111,7 +111,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
             ConfigError: No handler runs in this context.
 
         """
-        return Current(handled(Polled).processing, self._sink)
+        return Current(in_process(Polled, "current").processing, self._sink)
 
     def subscribe(
         self,

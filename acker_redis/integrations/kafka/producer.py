@@ -19,6 +19,7 @@ from acker_redis.trees.pending import Record
 
 Report = Callable[[Any, Any], None]
 
+INSTEAD = "sender() for first messages, confluent_kafka.Producer for untracked ones"
 ROOM = 0.05
 """Seconds between two attempts to produce while the queue of the Kafka producer is full."""
 
@@ -105,7 +106,7 @@ class TrackedProducer(confluent_kafka.Producer):
             KafkaException: Kafka refuses the message at once. The tree fails, too.
 
         """
-        work = in_process(Polled, "produce()", "sender()", "confluent_kafka.Producer")
+        work = in_process(Polled, "produce()", INSTEAD)
         then = callback if on_delivery is None else on_delivery
         work.message.consumer._producers.add(self)  # it serves the reports
         ids = work.emit(child, edge, reported=True)

@@ -15,7 +15,7 @@ from pika.exceptions import AMQPError
 
 from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.core.work import Work, begun, handled, in_process
+from acker_redis.integrations.core.work import Work, begun, in_process
 from acker_redis.integrations.rabbitmq.deliveries import Decision, Delivery, emit, unpublished
 from acker_redis.integrations.rabbitmq.headers import id_of, is_copied, stamped
 from acker_redis.integrations.rabbitmq.settling import Direct, Settling
@@ -23,6 +23,8 @@ from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 
 log = logging.getLogger(__name__)
+
+INSTEAD = "a RabbitSender for first messages, the channel of pika for untracked ones"
 
 Handler = Callable[[Any, Any, Any, bytes], object]
 
@@ -91,7 +93,7 @@ class TrackedChannel:
             ConfigError: No handler runs in this context.
 
         """
-        return Current(handled(Delivery).processing, Direct(self.acker))
+        return Current(in_process(Delivery, "current").processing, Direct(self.acker))
 
     def basic_consume(
         self,
@@ -157,7 +159,7 @@ class TrackedChannel:
             pika.exceptions.AMQPError: The broker refuses the message. The tree fails, too.
 
         """
-        work = in_process(Delivery, "basic_publish()", "a RabbitSender", "the channel of pika")
+        work = in_process(Delivery, "basic_publish()", INSTEAD)
         properties = BasicProperties() if properties is None else properties
         copied = bool(exchange) or is_copied(properties)
         properties = stamped(properties, emit(work, copied, queues, child, edge))

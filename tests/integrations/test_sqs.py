@@ -14,7 +14,7 @@ from acker_redis.integrations.core.work import current
 from acker_redis.integrations.sqs import SqsSender, SqsWorker
 from tests.integrations.sqs import moto
 from tests.integrations.test_batches import Sqs, open_ids
-from tests.integrations.test_kafka import verdicts
+from tests.integrations.test_kafka import track, verdicts
 from tests.waiting import wait_until
 
 __all__ = ["moto"]
@@ -70,6 +70,16 @@ def test_message_is_deleted_when_it_is_acked_with_its_children(rig: Sqs) -> None
     assert open_ids(rig, [child])
     (id_,) = child.values()
     assert rig.acker.ids.edges_of(id_) == ("priced",)
+
+
+def test_id_may_be_a_binary_attribute(rig: Sqs) -> None:
+    """A message whose id is overlooked is processed untracked, and so are its children."""
+    ((_, _, headers),) = track(rig.acker, "hat")
+    given = {n: {"DataType": "Binary", "BinaryValue": v.encode()} for n, v in headers.items()}
+    rig.client.send_message(QueueUrl=rig.orders, MessageBody="hat", MessageAttributes=given)
+    with rig.worker() as worker:
+        handle(worker, lambda _: None)
+    assert verdicts(rig.acker) == {"hat": ("ack", "")}
 
 
 def test_failed_message_is_told_and_deleted(rig: Sqs) -> None:

@@ -65,7 +65,10 @@ class Sqs:
         """Return the id of a message; raise InvalidBatchError if it is malformed."""
         attributes = body.get("MessageAttributes", {})
         return MessageId.from_headers(
-            {name: each.get("StringValue", "") for name, each in attributes.items()}
+            {
+                name: each.get("StringValue", each.get("BinaryValue", ""))
+                for name, each in attributes.items()
+            }
         )
 
     def add(self, children: list[Child]) -> list[Exception | None]:

@@ -8,10 +8,13 @@ from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.support import (
+    TRACK,
     block_row,
+    columns,
     fail,
     fail_slot,
     row,
+    send,
     tick,
     touch,
     touch_block,
@@ -63,6 +66,17 @@ def test_last_row_of_a_new_record_is_its_first(acker: Acker) -> None:
     row(acker, 2, A)
     records = acker.connection.client.hvals(ShardKeys(acker.namespace, 0).pending(0))
     assert [record[15:19] for record in records] == [bytes(4)] * 2
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_rows_find_their_records_in_large_buckets(acker: Acker, order: tuple[int, ...]) -> None:
+    """A few rows look up their records one by one, the newest bucket first."""
+    for bucket in range(3):
+        tick(acker, bool(bucket))
+        trees = [(100 * bucket + k, A, TRACK) for k in range(1, 41)]
+        send(acker, columns(trees, "t", ["s"] * 40))
+    reply = send(acker, columns([(100 * bucket + 1, A, 0) for bucket in order]))
+    assert (reply.acked, reply.pending) == (3, 117)
 
 
 @pytest.mark.parametrize("slots", [1, 1024])

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from acker_redis import Acker
@@ -44,12 +44,7 @@ class Sampler:
         signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
     def _sample(self, _: int, frame: FrameType | None) -> None:

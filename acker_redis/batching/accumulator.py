@@ -81,13 +81,17 @@ class Accumulator:
     def add_acks(self, anchors: list[int], deltas: list[int], now: float) -> bool:
         """Add acks as columns; return whether a sleeping sender must wake up: see :meth:`add`."""
         acks = dict(zip(anchors, deltas, strict=True)) if self.shards == 1 else {}
-        shard = self._waiting.get(0)
-        if len(acks) == len(anchors) and shard and shard.queue:  # no anchor occurs twice
-            batch, before = shard.queue[-1], len(shard.queue[-1])
-            if batch.fold_acks(acks):
-                self.size += len(batch) - before
-                return batch.full
-        return self.add([Row(*each) for each in zip(anchors, deltas, strict=True)], now)
+        if not anchors or len(acks) < len(anchors):  # an anchor occurs twice
+            return self.add([Row(*each) for each in zip(anchors, deltas, strict=True)], now)
+        wake, shard = False, self._waiting.get(0)
+        if shard is None or not shard.queue:
+            wake = self.add([Row(anchors[0], acks.pop(anchors[0]))], now)
+            shard = self._waiting[0]
+        batch, before = shard.queue[-1], len(shard.queue[-1])
+        if batch.fold_acks(acks):
+            self.size += len(batch) - before
+            return wake or batch.full
+        return self.add([Row(*each) for each in acks.items()], now) or wake
 
     def take(self, now: float) -> tuple[int, Batch] | None:
         """Return a ready shard and its batch, which is then in flight; None if none is ready."""

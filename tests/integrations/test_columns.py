@@ -114,6 +114,17 @@ def test_acks_as_columns_are_folded_as_rows_are(queued: list[tuple[int, int]], s
     assert [each.rows() for each in one.batches()] == [each.rows() for each in other.batches()]
 
 
+def test_acks_as_columns_make_one_row_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, added = Accumulator("", 1, 0.0), list[Row]()
+    add = queue.add
+    monkeypatch.setattr(queue, "add", lambda rows, now: added.extend(rows) or add(rows, now))
+    assert queue.add_acks([7, 8, 9], [40, 41, 42], 0.0), "a sleeping sender wakes up"
+    assert not queue.add_acks([9, 10], [43, 44], 0.0)
+    assert added == [Row(7, 40)]
+    (batch,) = queue.batches()
+    assert batch.rows() == [Row(7, 40), Row(8, 41), Row(9, 42 ^ 43), Row(10, 44)]
+
+
 def test_acks_that_do_not_fit_go_into_the_next_batch() -> None:
     queue = Accumulator("", 1, 0.0)
     for start in (1, 501, 1001):

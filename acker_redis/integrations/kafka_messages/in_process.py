@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from acker_redis.errors import InvalidBatchError
@@ -172,14 +171,9 @@ class Batch:
         self._owner.batches.add(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._owner.batches.discard(self)
-        for work in self._works if error else ():
+        for work in self._works if kind else ():
             self._owner.drop(work)
 
     @property

@@ -201,7 +201,8 @@ if given.reshard == '' then
     return refuse('RESHARD', shard .. ' is resharding to ' .. tostring(to) .. ' shards; complete '
       .. 'or cancel the reshard')
   end
-  call('HDEL', meta, 'reshard')
+  -- The shard may have further anchors now, of whose trees it knows nothing: see alive.
+  call('HDEL', meta, 'reshard', 'whole')
   return 1
 end
 

@@ -22,9 +22,10 @@ elseif ARGV[1] ~= '0' and ARGV[1] ~= '1' then
   return refuse('ARGS', 'force must be 0 or 1')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
-  'lanes_cursor', 'ticks')
+  'lanes_cursor', 'ticks', 'whole')
 -- part: schema
 local conf_buckets, conf_current, tick_ms = conf[2], conf[3], tonumber(conf[4])
+local conf_whole = conf[8]
 -- part: ring
 -- part: fields
 -- From lua/spec.json, by python -m proof.spec
@@ -108,6 +109,8 @@ if failing > 0 or rest > 0 then
     changed[at + 1], changed[at + 2] = 'unfinished:' .. name, string.format('%.0f', count)
   end
 end
+-- part: whole
+if whole then changed[#changed + 1], changed[#changed + 2] = 'whole', whole end
 
 -- maxmemory does not refuse UNLINK, and the writes after it are not checked.
 call('UNLINK', shard .. ':fence:' .. oldest)

@@ -9,7 +9,7 @@ from acker_redis.protocol.keys import NAMESPACES
 
 _WITHOUT = {
     "PUBLISH": "verdicts reach sources by their streams only",
-    "INFO": "the history does not show when Redis was restarted",
+    "INFO": "the history does not show when Redis was restarted, and no consumer skips ended work",
 }
 """The effect of each optional command that is missing."""
 

@@ -1,10 +1,10 @@
 """Redis rights by role: the commands that each role needs, and the ACL rule that grants them.
 
 ================  ==========================================================================
-``producer``      bolts: apply, apply_blocks, status, show, and the last batch of a lane
+``producer``      bolts: apply, apply_blocks, status, show, alive, and the last batch of a lane
 ``source``        a producer that also reads, takes and subscribes to its verdicts, and has groups
 ``rotator``       rotate, expire, expire_blocks, status, and writing the history
-``viewer``        status, show, list, and reading verdicts; none of its commands writes
+``viewer``        status, show, alive, list, and reading verdicts; none of its commands writes
 ``admin``         all scripts, and commands about the state of the server
 ================  ==========================================================================
 
@@ -36,10 +36,11 @@ SCRIPTS: dict[str, frozenset[str]] = {
         "apply": "HDEL HGET HGETALL HINCRBY HLEN HMGET HSET PUBLISH TIME TYPE UNLINK XADD",
         "apply_blocks": "BITCOUNT BITOP BITPOS EXISTS GET HDEL HGET HINCRBY HLEN HMGET HSET "
         "PUBLISH RENAME SET SETRANGE STRLEN TIME TYPE UNLINK XADD",
-        "rotate": "HDEL HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET RENAME TIME UNLINK XLEN",
+        "rotate": "HDEL HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET INFO RENAME TIME UNLINK XLEN",
         "expire": "HDEL HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK XADD",
         "expire_blocks": "GET HDEL HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK XADD",
         "show": "GET HGET HMGET TIME",
+        "alive": "GET HMGET TIME",
         "take": "HGET HSET UNLINK XDEL XLEN XRANGE",
         "status": "HGETALL HLEN HMGET TIME",
         "list": "HLEN HMGET HSCAN TIME",
@@ -72,15 +73,15 @@ _SERVING = _words(
 )
 
 _ROLES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
-    "producer": (("apply", "apply_blocks", "status", "show"), _words("HGET")),
+    "producer": (("apply", "apply_blocks", "status", "show", "alive"), _words("HGET")),
     "source": (
-        ("apply", "apply_blocks", "status", "show", "take"),
+        ("apply", "apply_blocks", "status", "show", "alive", "take"),
         # HSCAN and EXPIRE: completion groups.
         _words("HGET HSCAN EXPIRE PERSIST") | _READING | _LISTENING,
     ),
-    # INFO: history marks when Redis started again.
-    "rotator": (("rotate", "expire", "expire_blocks", "status"), _FINDING | _words("INFO")),
-    "viewer": (("status", "show", "list"), _READING | _LISTENING | _FINDING),
+    # It sends INFO, too: history marks when Redis started again.
+    "rotator": (("rotate", "expire", "expire_blocks", "status"), _FINDING),
+    "viewer": (("status", "show", "alive", "list"), _READING | _LISTENING | _FINDING),
     "admin": (tuple(SCRIPTS), _READING | _LISTENING | _FINDING | _SERVING),
 }
 """Per role: its scripts, and the commands that it sends directly."""
@@ -122,7 +123,7 @@ def optional(role: str) -> frozenset[str]:
     """Return the commands that a role can do without; raise ConfigError for an unknown role.
 
     Without PUBLISH the live feed is missing. Without INFO a rotator marks no restart of Redis in
-    the history.
+    the history, and no consumer skips the work of ended trees.
     """
     return commands(role) & (_words("PUBLISH INFO") if role == "rotator" else _words("PUBLISH"))
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from acker_redis.protocol import scripts
 
-NAMES = ("status", "show", "list")
+NAMES = ("status", "show", "alive", "list")
 """Scripts that are also available as functions; all are read-only."""
 
 _USED = "acker_redis_functions"

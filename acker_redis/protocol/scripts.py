@@ -25,6 +25,7 @@ NAMES = (
     "take",
     "status",
     "show",
+    "alive",
     "list",
     "drop",
 )

@@ -221,6 +221,18 @@ class Judge:
     def _show(self, oracle: Oracle, call: Json, told: Sequence[Told]) -> None:
         """Bytes only."""
 
+    def _alive(self, oracle: Oracle, call: Json, told: Sequence[Told]) -> None:
+        column = bytes.fromhex(call["argv"][0])
+        anchors = struct.unpack(f">{len(column) // 8}Q", column)
+        if isinstance(call["reply"], dict):
+            return
+        bitmap, trees = bytes.fromhex(call["reply"][5]["hex"]), {*oracle.open_trees()}
+        found = {a for k, a in enumerate(anchors) if bitmap[k // 8] >> 7 - k % 8 & 1}
+        for number, block in (oracle.blocks | oracle.blocks_expiring).items():
+            if block.lost:  # what its keys held is unknown: its slots count as pending
+                trees |= {slot_anchor(number, slot) for slot in range(block.size)}
+        _same("pending trees", trees & {*anchors}, found)
+
     def _fence(self, argv: Sequence[bytes]) -> Fence:
         """Return the fence of a call; of a call without one, that of a separate lane."""
         if not argv[0]:

@@ -26,6 +26,12 @@ def calls(do: Json, config: Json, namespace: str) -> list[Call]:
         anchor = int(fields["anchor"])
         shard = _shard_of(anchor, len(shards))
         return [("show", _keys(namespace, shard), [f"{anchor:016x}"])]
+    if verb == "alive":
+        asked: dict[int, str] = {}
+        for anchor in map(int, fields["anchors"]):
+            shard = _shard_of(anchor, len(shards))
+            asked[shard] = asked.get(shard, "") + f"{anchor:016x}"
+        return [(verb, _keys(namespace, n), [column]) for n, column in asked.items()]
     if verb == "create":
         return [(verb, _keys(namespace, n), create_argv(config, n)) for n in shards]
     argv = [_text(str(int(v) if isinstance(v, bool) else v)) for v in fields.values()]

@@ -13,8 +13,9 @@ from dataclasses import replace
 from acker_redis.errors import BacklogError, ChangedBatchError, SchemaError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import feed_tag
 from acker_redis.protocol.outcome import Outcome
-from proof.cases.lines import COUNTERS, Json
+from proof.cases.lines import COUNTERS, SALT, Json
 from proof.reference.acker import Record, TreeRow
 from proof.reference.blocks import Block, BlockReference, BlockRow
 
@@ -55,6 +56,7 @@ class Shard:
             "take": self._take,
             "status": self._status,
             "show": self._show,
+            "alive": self._alive,
         }
         try:
             return answers[script](*argv)
@@ -219,6 +221,13 @@ class Shard:
                     {"hex": _bitmap(block.trees, slots).hex() if block.absent else ""},
                 ]
         return [None]
+
+    def _alive(self, argument: bytes) -> Json:
+        anchors = struct.unpack(f">{len(argument) // 8}Q", argument)
+        pending = [k for k, anchor in enumerate(anchors) if self.reference.is_pending(anchor)]
+        # Since when the memory is whole depends on a clock, and on the run of a server.
+        column = {"hex": _bitmap(pending, len(anchors)).hex()}
+        return [None, None, None, self.reference.config.shards, feed_tag(SALT), column]
 
     def _left(self) -> int:
         return len(self.reference.expiring) + len(self.reference.blocks_expiring)

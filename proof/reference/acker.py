@@ -112,6 +112,11 @@ class Reference:
         places = (*self.buckets, self.expiring)
         return sum(1 for place in places for record in place.values() if record.task)
 
+    def is_pending(self, anchor: int) -> bool:
+        """Return whether a tree was tracked and has no verdict yet."""
+        places = (*self.buckets, self.expiring)
+        return any(anchor in place and bool(place[anchor].task) for place in places)
+
     @property
     def draining(self) -> bool:
         """Whether the expiring bucket has records. No tick happens before it is drained."""

@@ -92,6 +92,16 @@ class BlockReference(Reference):
         blocks = (block for place in places for block in place.values())
         return super().tracked_records + sum(len(b.trees - b.failed) for b in blocks)
 
+    def is_pending(self, anchor: int) -> bool:
+        """Return whether a tree, loose or in a block, was tracked and has no verdict yet."""
+        if not anchor >> 62:
+            return super().is_pending(anchor)
+        number, slot = anchor >> 12 & 2**50 - 1, anchor & 4095
+        for place in (*self.block_buckets, self.blocks_expiring):
+            if number in place:
+                return slot in place[number].trees - place[number].failed
+        return False
+
     @property
     def draining(self) -> bool:
         """Whether records or blocks expire. No tick happens before they are drained."""

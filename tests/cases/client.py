@@ -3,6 +3,7 @@
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Part
 from acker_redis.protocol import commands
+from acker_redis.protocol.alive import alive, anchors_by_call
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import shard_of
@@ -66,6 +67,9 @@ def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
     if verb == "show":
         anchor = int(fields["anchor"])
         return [commands.show(ShardKeys(namespace, shard_of(anchor, config.shards)), anchor)]
+    if verb == "alive":
+        asked = anchors_by_call(config.shards, map(int, fields["anchors"]))
+        return [alive(ShardKeys(namespace, shard), anchors) for shard, anchors in asked]
     keys = [ShardKeys(namespace, shard) for shard in range(config.shards)]
     if verb == "create":
         return [commands.create(k, config, lines.SALT) for k in keys]

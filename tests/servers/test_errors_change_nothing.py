@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.alive import alive
 from acker_redis.protocol.blocks import pack_deltas, pack_track
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
@@ -51,6 +52,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
         "take": commands.take(keys, "t", ["1-0", "2-0"]),
         "status": commands.status(keys),
         "show": commands.show(keys, block_anchor(2, 1)),
+        "alive": alive(keys, [1, block_anchor(2, 1), 60]),
         "configure": commands.configure(keys, {"high_water": 50_000, "tick_ms": 3_600_000}),
         "list": commands.list_page(keys, "pending", 0, 0, 10, "s", "t"),
     }
@@ -134,7 +136,8 @@ def test_errors_change_nothing(make_acker: MakeAcker) -> None:
     acker = make_acker()
     some_state(acker)
     refused.clear()
-    many = ("apply", "apply_blocks", "take", "rotate", "expire", "expire_blocks", "show", "list")
+    many = ("apply", "apply_blocks", "take", "rotate", "expire", "expire_blocks")
+    many += ("show", "alive", "list")
     for _ in range(50):
         fuzz(acker)
         if min(refused[script] for script in many) > examples(0.2):

@@ -36,6 +36,9 @@ class Queue(Protocol):
     def id_of(self, body: Any) -> AnyId:
         """Return the id of a message, which may be malformed, or raise InvalidBatchError."""
 
+    def sent_ms(self, key: Any, body: Any) -> int | None:
+        """Return when the queue received a message, by its own clock; None if that is not known."""
+
     def add(self, children: list[Any]) -> list[Exception | None]:
         """Send messages; return for each why it was refused, or None. Raise without an answer."""
 

@@ -24,6 +24,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.core.batches import Messages, Works, run_batch
+from acker_redis.integrations.core.ended import Ended, Sent
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.queues import Given, Queue, Reader
 from acker_redis.integrations.core.settling import Leased, Settling
@@ -64,23 +65,32 @@ class Worker:
         reader: Reads from it.
         lease: Seconds after which a message goes to another worker.
         on_failure: ``on_failure(body, error)`` is called for each message that failed, if given.
+        ended: Finds the messages that are removed before their handler, if given.
 
     """
 
     def __init__(
-        self, acker: Acker, queue: Queue, reader: Reader, lease: float, on_failure: OnFailure | None
+        self,
+        acker: Acker,
+        queue: Queue,
+        reader: Reader,
+        lease: float,
+        on_failure: OnFailure | None,
+        ended: Ended | None = None,
     ) -> None:
         name = f"a {type(self).__name__}"
         check_is(acker, Acker, name)
         check_blocking(name, on_failure=on_failure)
         self.acker = acker
-        self._queue, self._reader = queue, reader
+        self._queue, self._reader, self._ended = queue, reader, ended
         self._sink = Producer(acker)
         self._settling = Settling(queue, self._sink, lease, on_failure)
         self._stop = threading.Event()
         self._worked_at = -math.inf
         """When run() has last done a round, on the ``time.monotonic`` clock."""
         self._closed = False
+        self.skipped = 0
+        """Messages that were removed before their handler, because their trees had ended."""
         reset_in_children(self)
 
     def reset_after_fork(self) -> None:
@@ -277,7 +287,19 @@ class Worker:
     def _read(self, count: int, block: float) -> list[Given]:
         _ = self.acker.config  # until it is known no row can be applied, so no handler runs
         self.settle()
-        return self._reader.read(count, block, self._fail)
+        found = self._reader.read(count, block, self._fail)
+        return found if self._ended is None else self._without(self._ended, found)
+
+    def _without(self, ended: Ended, found: list[Given]) -> list[Given]:
+        """Remove the messages of ended trees, and return the others."""
+        queue = self._queue
+        sent = [Sent(queue.sent_ms(*each), partial(queue.id_of, each[1])) for each in found]
+        skipped = self.acker.connection.drive(ended.find(sent))
+        if not skipped:
+            return found
+        queue.done([found[at][0] for at in sorted(skipped)])
+        self.skipped += len(skipped)
+        return [each for at, each in enumerate(found) if at not in skipped]
 
     def _emit(self, with_id: Callable[[MessageId], Any], child: str | None, edge: str) -> None:
         """Emit a child of the message in process, which is sent after the handler has returned."""

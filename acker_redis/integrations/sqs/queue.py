@@ -71,6 +71,10 @@ class Sqs:
             }
         )
 
+    def sent_ms(self, _: Any, body: Any) -> int | None:
+        """Return when SQS received a message, in ms since 1970."""
+        return int(body.get("Attributes", {}).get("SentTimestamp", 0)) or None
+
     def add(self, children: list[Child]) -> list[Exception | None]:
         """Send messages; see :func:`add`."""
         return add(self._client, children)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from acker_redis.errors import ConfigError
+from acker_redis.integrations.core.ended import Ended
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.worker import Worker
 from acker_redis.integrations.sqs.queue import Sqs, entry
@@ -37,6 +38,12 @@ class SqsWorker(Worker):
         on_failure: ``on_failure(message, error)`` is called for each message that failed, for
             example to send it to another queue. What it sends is not tracked. If it raises, the
             message is delivered again, and the exception ends :meth:`run`.
+        skip_ended: Right only where a record that expires is sent again: in the queue into which a
+            :class:`Source` or an outbox sends. Anywhere else it loses records. With True, messages
+            of ended trees are deleted before their handler, and counted in ``skipped``: messages
+            that are older than a tree lives, and ten minutes more, as SQS has another clock, of
+            which no tree is pending, unless Redis may have lost trees of that time. In doubt a
+            message is processed.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -61,12 +68,14 @@ class SqsWorker(Worker):
         lease: int = 60,
         wait: int = 5,
         on_failure: OnFailure | None = None,
+        skip_ended: bool = False,
     ) -> None:
         for name, given, least, most in (("lease", lease, 4, 43_200), ("wait", wait, 0, 20)):
             if type(given) is not int or not least <= given <= most:
                 raise ConfigError(f"{name} is {least} to {most} whole seconds, not {given!r}")
         queue = Sqs(client, url, lease, wait)
-        super().__init__(acker, queue, queue, lease, on_failure)
+        ended = Ended(acker.flows) if skip_ended else None
+        super().__init__(acker, queue, queue, lease, on_failure, ended)
 
     @property
     def key(self) -> str:

@@ -64,6 +64,23 @@ class Group:
         """Return the id of an entry, which may be malformed."""
         return text_of(fields)
 
+    def sent_ms(self, key: Any, _: Fields) -> int | None:
+        """Return the time in the key of an entry, which is that of the server if it made the key.
+
+        A key that a producer has made is no time, or one that :meth:`now_ms` does not come after.
+        """
+        return int(key.partition(b"-" if isinstance(key, bytes) else "-")[0])
+
+    @following()
+    def now_ms(self) -> int:
+        """Return the clock of the server that has the stream, in ms since 1970."""
+        on = {}
+        if hasattr(self.client, "get_node_from_key"):
+            # Each node of a cluster has its own clock.
+            on = {"target_nodes": self.client.get_node_from_key(self.name)}
+        seconds, micros = self.client.execute_command("TIME", **on)
+        return int(seconds) * 1000 + int(micros) // 1000
+
     def add(self, children: list[Command]) -> list[Exception | None]:
         """Add entries to streams; see :func:`acker_redis.integrations.streams.entries.add`."""
         return add(self.client, children)

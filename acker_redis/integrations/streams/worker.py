@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from acker_redis.errors import ConfigError
+from acker_redis.integrations.core.ended import Ended
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.worker import BLOCK, Worker
 from acker_redis.integrations.streams.entries import Fields, check_client, encoded, stamped
@@ -55,6 +56,12 @@ class StreamWorker(Worker):
         on_failure: ``on_failure(fields, error)`` is called for each entry that failed, for example
             to add it to a dead-letter stream. What it adds is not tracked. If it raises, the entry
             stays pending, and the exception ends :meth:`run`.
+        skip_ended: Right only where a record that expires is sent again: in the stream into which a
+            :class:`Source` or an outbox sends. Anywhere else it loses records. With True, entries
+            of ended trees are removed before their handler, and counted in ``skipped``: entries
+            that are older than a tree lives, of which no tree is pending, unless Redis may have
+            lost trees of that time. In doubt an entry is processed. Redis must make the ids of
+            entries (``*``), as :class:`StreamSender` lets it: they say how old an entry is.
 
     Raises:
         ConfigError: An argument is invalid.
@@ -86,6 +93,7 @@ class StreamWorker(Worker):
         deliveries: int = 5,
         delete: bool = False,
         on_failure: OnFailure | None = None,
+        skip_ended: bool = False,
     ) -> None:
         if not idle >= 0.001:
             raise ConfigError(f"idle is a number of seconds, at least 0.001, not {idle!r}")
@@ -96,7 +104,8 @@ class StreamWorker(Worker):
         self._client = client
         self._group = Group(client, stream, group, consumer, idle, delete)
         self._reading = Reading(self._group, idle, deliveries)
-        super().__init__(acker, self._group, self._reading, idle, on_failure)
+        ended = Ended(acker.flows, self._group.now_ms) if skip_ended else None
+        super().__init__(acker, self._group, self._reading, idle, on_failure, ended)
 
     def reset_after_fork(self) -> None:
         """Begin without the entries of the parent, and with another name in the group."""

@@ -281,9 +281,9 @@ class Batch:
 
     def _block_parts(self) -> Iterator[BlockPart]:
         rows: dict[int, _BlockRows] = {block: _BlockRows() for block in self._blocks}
-        for anchor, delta in self._deltas.items():
+        for anchor in [each for each in self._deltas if each > ANCHOR_MAX]:
             if place := split_anchor(anchor):
-                its = rows.setdefault(place[0], _BlockRows())
+                its, delta = rows.setdefault(place[0], _BlockRows()), self._deltas[anchor]
                 its.add(place[1], delta, self._flags.get(anchor, 0), self._whys.get(anchor, b""))
         for block, its in rows.items():
             tracked = self._blocks.get(block)

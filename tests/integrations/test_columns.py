@@ -15,6 +15,7 @@ from acker_redis.integrations.core.columns import Columns
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.kafka_messages.in_process import InProcess, Read
+from acker_redis.integrations.kafka_messages.partitions import runs
 from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.rows import FAIL, Row
@@ -143,10 +144,10 @@ def test_malformed_id_fails_its_message_only(monkeypatch: pytest.MonkeyPatch, nu
         moved = begun.partitions.moved()
         first = moved[0].position if moved else 0
         located = []
-        for offset, text in enumerate(texts, first):
+        for offset in range(first, first + len(texts)):
             begun.partitions.arrived(place, offset)
-            located.append(([("acker-tuple", text)], place, offset))
-        with begun.batch(located, text_of) as batch:
+            located.append((place, offset))
+        with begun.batch([[("acker-tuple", text)] for text in texts], located, text_of) as batch:
             assert isinstance(batch.given, Columns) == columns
             assert len(batch.given.bodies) == 2
             rows = batch.returned()
@@ -164,11 +165,9 @@ def test_malformed_id_fails_its_message_only(monkeypatch: pytest.MonkeyPatch, nu
 def test_offset_of_a_named_message_waits_for_its_child() -> None:
     begun, place = InProcess(Read, None, IDS, None), ("orders", 0)
     begun.partitions.assign([place])
-    located = []
-    for offset in range(3):
-        begun.partitions.arrived(place, offset)
-        located.append(([("acker-tuple", b"7:%d" % (40 + offset))], place, offset))
-    with begun.batch(located, text_of) as batch:
+    begun.partitions.arrived(place, 0, 3)
+    messages = [[("acker-tuple", b"7:%d" % (40 + offset))] for offset in range(3)]
+    with begun.batch(messages, [(place, offset) for offset in range(3)], text_of) as batch:
         named = batch.given.work(1)
         named.emit(reported=True)
         assert batch.returned() == ([7, 7], [40, 42])
@@ -185,8 +184,8 @@ def test_batch_whose_handler_is_interrupted_is_not_in_process() -> None:
     begun = InProcess(Read, None, IDS, None)
     begun.partitions.assign([("orders", 0)])
     begun.partitions.arrived(("orders", 0), 0)
-    located = [([("acker-tuple", b"7:40")], ("orders", 0), 0)]
-    with pytest.raises(KeyboardInterrupt), begun.batch(located, text_of) as batch:
+    messages, located = [[("acker-tuple", b"7:40")]], [(("orders", 0), 0)]
+    with pytest.raises(KeyboardInterrupt), begun.batch(messages, located, text_of) as batch:
         assert len(begun) == 1
         batch.given.work(0)
         raise KeyboardInterrupt
@@ -212,10 +211,61 @@ def test_message_that_a_thread_names_while_the_handler_returns_has_its_row_befor
 
     begin_as_usual = begun.begin
     monkeypatch.setattr(begun, "begin", begin)
-    with begun.batch([([("acker-tuple", b"7:40")], place, 0)], text_of) as batch:
+    with begun.batch([[("acker-tuple", b"7:40")]], [(place, 0)], text_of) as batch:
         ends = Thread(target=end)
         named = batch.given.work(0)
         ends.join()
         assert batch.given.work(0) is named
     assert (rows, list(begun.finished)) == ([([], [])], [named])
     assert begun.partitions.moved() == []
+
+
+STEPS_OF_OFFSETS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 1)), max_size=30)
+
+
+@given(STEPS_OF_OFFSETS, st.sets(st.integers(0, 29)), st.integers(0, 30))
+@settings(max_examples=examples())
+def test_offsets_of_a_batch_are_those_of_single_messages(
+    steps: list[tuple[int, int]], named: set[int], half: int
+) -> None:
+    """With gaps, with a partition that is not assigned, and where Kafka goes back."""
+    one, other = (InProcess(Read, None, IDS, None) for _ in range(2))
+    last, located = [-1, -1, -1], []
+    for number, step in steps:
+        last[number] = max(last[number] + 1 + step, 0)
+        located.append((("orders", number), last[number]))
+    works: list[Any] = []
+    for each in (one, other):
+        each.partitions.assign([("orders", 0), ("orders", 1)])
+    for run in runs(located):
+        one.partitions.arrived(*run)
+    for place, offset in located:
+        other.partitions.arrived(place, offset)
+    for part in (slice(None, half), slice(half, None)):
+        messages = [[("acker-tuple", b"7:%d" % (40 + at))] for at, _ in enumerate(located)][part]
+        kept = [at for at, (place, _) in enumerate(located[part]) if place[1] < 2]
+        with one.batch(messages, located[part], text_of) as batch:
+            assert [*batch.given.bodies] == [messages[at] for at in kept]
+            begun = [batch.given.work(at) for at in named if at < len(kept)]
+            batch.returned()
+            batch.complete()
+        for at, (message, each) in enumerate(zip(messages, located[part], strict=True)):
+            read = other.read(message, *each)
+            assert (read is None) == (at not in kept)
+            if read is not None and kept.index(at) in named:
+                works.append(read)
+            elif read is not None:
+                read.frontier.complete(read.offset)
+        mine = sorted((work.message.place, work.message.offset) for work in begun)
+        assert mine == sorted((read.place, read.offset) for read in works)
+        assert _positions(one) == _positions(other)
+        for work in begun:
+            one.complete(work)
+        for read in works:
+            read.frontier.complete(read.offset)
+        works.clear()
+        assert _positions(one) == _positions(other)
+
+
+def _positions(begun: InProcess) -> list[Any]:
+    return [(each.place, each.position) for each in begun.partitions.moved()]

@@ -11,7 +11,12 @@ import pytest
 
 from acker_redis import Acker, Bolt, Producer, Source
 from acker_redis.batching.accumulator import Accumulator
+from acker_redis.integrations.core.headers import text_of
+from acker_redis.integrations.kafka_messages.in_process import InProcess, Read
+from acker_redis.integrations.kafka_messages.partitions import runs
+from acker_redis.protocol.id_maker import PLAIN
 from acker_redis.protocol.rows import Row
+from acker_redis.trees.frontier import Frontier
 from acker_redis.trees.processing import Processing
 from acker_redis.trees.processing_batch import ProcessingBatch
 from tests.conftest import MakeAcker
@@ -138,3 +143,29 @@ def test_record_that_is_open_has_few_objects(make_acker: MakeAcker) -> None:
         source.step()
 
     assert blocks(emitted) < 7
+
+
+def test_batch_of_kafka_in_process_has_no_object_for_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its offsets are ranges, its ids are columns, and each is completed once."""
+    begun = InProcess(Read, None, PLAIN, None)
+    begun.partitions.assign([("orders", 0), ("orders", 1)])
+    located = [(("orders", number), offset) for number in (0, 1) for offset in range(MESSAGES // 2)]
+    messages = [[("trace", b"x"), ("acker-tuple", text.encode())] for text in TEXTS]
+    for run in runs(located):
+        begun.partitions.arrived(*run)
+
+    def batch() -> Any:
+        for each in (("orders", 0), ("orders", 1)):
+            begun.partitions.seek(each)
+            begun.partitions.arrived(each, 0, MESSAGES // 2)
+        return begun.batch(messages, located, text_of)
+
+    assert blocks(batch) < 0.1
+    completed: list[Any] = []
+    monkeypatch.setattr(Frontier, "complete", lambda _, *offsets: completed.append(offsets))
+    with batch() as given:
+        assert len(given.returned()[0]) == MESSAGES
+        given.complete()
+    assert completed == [(0, MESSAGES // 2)] * 2

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -27,7 +28,7 @@ from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import in_process
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess
-from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
+from acker_redis.integrations.kafka_messages.partitions import Place, check_auto_commit, runs
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     async def getone(self, *partitions: TopicPartition) -> Any:
         """Return the next message, as aiokafka does."""
         message = await super().getone(*partitions)
-        self._assigned.arrived((message.topic, message.partition), message.offset)
+        self._assigned.arrived(*_located(message))
         return message
 
     async def getmany(
@@ -168,8 +169,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     ) -> Any:
         """Return the next messages by partition, as aiokafka does."""
         found = await super().getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
-        for message in (each for messages in found.values() for each in messages):
-            self._assigned.arrived((message.topic, message.partition), message.offset)
+        for each in runs(map(_located, chain.from_iterable(found.values()))):
+            self._assigned.arrived(*each)
         return found
 
     async def run(self, handler: Handler, *, batch: int = 500, commit_every: float = 1.0) -> None:
@@ -227,8 +228,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 is delivered again.
 
         """
-        place = message.topic, message.partition
-        read = self._in_process.read(message, place, message.offset)
+        read = self._in_process.read(message, *_located(message))
         if read is None:
             return
         work = self._in_process.begin(read, partial(_id_text, message))
@@ -247,8 +247,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         self, messages: Iterable[Any], handler: BatchHandler, *, isolate: bool = False
     ) -> None:
         """Await ``handler`` with messages, as :meth:`run_batches` does; see :meth:`handle`."""
-        located = [(each, (each.topic, each.partition), each.offset) for each in messages]
-        with self._in_process.batch(located, _id_text) as batch:
+        records = [*messages]
+        with self._in_process.batch(records, map(_located, records), _id_text) as batch:
             await self.acker.fresh_ids()
             await run_batch_async(batch.given, handler, isolate)
             await self._sink.add_acks(*batch.returned())
@@ -384,6 +384,10 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             log.warning("messages will be delivered again: %s", error)
         finally:
             self._assigned.forget(revoked)
+
+
+def _located(message: Any) -> tuple[Place, int]:
+    return (message.topic, message.partition), message.offset
 
 
 def _id_text(message: Any) -> str | bytes:

@@ -67,9 +67,9 @@ class Columns:
             counts[at] += 1
         return self._batch.emit(counts, key=key, edge=edge).ids
 
-    def others(self) -> list[int]:
-        """Return the positions of the messages that were not named."""
-        return [at for at in range(len(self.bodies)) if at not in self._works]
+    def named(self) -> list[int]:
+        """Return the positions of the messages that were named, ascending."""
+        return sorted(self._works)
 
     def rows(self) -> tuple[list[int], list[int]]:
         """Ack the messages that were not named; return the anchors and deltas of their rows.

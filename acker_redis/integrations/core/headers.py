@@ -6,6 +6,7 @@ from typing import Any
 from acker_redis.trees.message_id import HEADER, MessageId
 
 _NAMES = (HEADER, HEADER.encode())
+_LENGTH = len(HEADER)
 Headers = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
 
@@ -41,12 +42,15 @@ def text_of(headers: Headers | None) -> str | bytes:
         b'7:40'
 
     """
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    found = [pair for pair in pairs if len(pair[0]) == len(HEADER)]
+    pairs: Any = headers or ()
+    found = []
+    for pair in pairs.items() if hasattr(pairs, "items") else pairs:
+        if len(pair[0]) == _LENGTH:
+            found.append(pair)  # noqa: PERF401 - a comprehension is a call
     if not found:
         return ""
-    (name, value), *more = found
-    if not more and name in _NAMES:  # the usual case; a list may have empty elements
+    if len(found) == 1 and found[0][0] in _NAMES:  # the usual case; a list may have empty elements
+        value = found[0][1]
         if isinstance(value, bytes) and b"," not in value:
             return value
         if isinstance(value, str) and "," not in value:

@@ -24,10 +24,10 @@ from acker_redis.integrations.core.batches import Messages, run_batch
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, in_process
-from acker_redis.integrations.kafka.messages import id_text, is_record, places_of
+from acker_redis.integrations.kafka.messages import id_text, is_record, located, places_of
 from acker_redis.integrations.kafka.producer import Polled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
-from acker_redis.integrations.kafka_messages.partitions import check_auto_commit
+from acker_redis.integrations.kafka_messages.partitions import check_auto_commit, runs
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
@@ -235,8 +235,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         """
         if not is_record(message):
             return
-        place = message.topic(), message.partition()
-        read = self._in_process.read(message, place, message.offset())
+        read = self._in_process.read(message, *located(message))
         if read is None:
             return
         work = self._in_process.begin(read, partial(id_text, message))
@@ -251,9 +250,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
         self, messages: Iterable[Any], handler: BatchHandler, *, isolate: bool = False
     ) -> None:
         """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`."""
-        records = filter(is_record, messages)
-        located = [(each, (each.topic(), each.partition()), each.offset()) for each in records]
-        with self._in_process.batch(located, id_text) as batch:
+        records = [each for each in messages if is_record(each)]
+        with self._in_process.batch(records, map(located, records), id_text) as batch:
             run_batch(batch.given, handler, isolate)
             self._sink.add_acks(*batch.returned())
             batch.complete()
@@ -363,8 +361,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
     def _arrived(self, messages: list[Any]) -> list[Any]:
         """Note the offsets of the messages; return the messages."""
-        for each in (each for each in messages if each.error() is None):
-            self._partitions.arrived((each.topic(), each.partition()), each.offset())
+        for each in runs(located(each) for each in messages if each.error() is None):
+            self._partitions.arrived(*each)
         return messages
 
     def _settle(self) -> None:

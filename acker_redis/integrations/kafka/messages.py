@@ -18,22 +18,6 @@ log = logging.getLogger(__name__)
 _call_headers = methodcaller("headers")
 
 
-def headers_of(message: Any) -> Any:
-    """Return the headers of a message.
-
-    Raises:
-        InvalidBatchError: The name of a header is not UTF-8. From then on the message has none.
-
-    """
-    try:
-        return _call_headers(message)
-    except (SystemError, UnicodeDecodeError) as error:
-        message.set_headers([])  # the next call would return the list with the null pointer
-        raise InvalidBatchError(
-            "the name of a header is not UTF-8, so confluent-kafka reads none of the headers"
-        ) from error
-
-
 def is_record(message: Any) -> bool:
     """Return whether a message is no error, which is logged, or raised if it is fatal."""
     error: KafkaError | None = message.error()
@@ -47,8 +31,26 @@ def is_record(message: Any) -> bool:
 
 
 def id_text(message: Any) -> str | bytes:
-    """Return the id of a message; '' without one. Raise InvalidBatchError if it is malformed."""
-    return text_of(headers_of(message))
+    """Return the id of a message; '' without one.
+
+    Raises:
+        InvalidBatchError: It is malformed, or the name of a header is not UTF-8. From then on the
+            message has no headers.
+
+    """
+    try:
+        headers = _call_headers(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        message.set_headers([])  # the next call would return the list with the null pointer
+        raise InvalidBatchError(
+            "the name of a header is not UTF-8, so confluent-kafka reads none of the headers"
+        ) from error
+    return text_of(headers)
+
+
+def located(message: Any) -> tuple[Place, int]:
+    """Return the partition and the offset of a message."""
+    return (message.topic(), message.partition()), message.offset()
 
 
 def places_of(partitions: list[Any]) -> list[Place]:

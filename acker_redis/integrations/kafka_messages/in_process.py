@@ -1,8 +1,10 @@
 """The messages of a Kafka consumer in process, until their offsets may be committed. No I/O."""
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from acker_redis.errors import InvalidBatchError
@@ -10,7 +12,7 @@ from acker_redis.integrations.core.batches import Works
 from acker_redis.integrations.core.columns import Columns
 from acker_redis.integrations.core.failures import OnFailure, to_tell
 from acker_redis.integrations.core.work import Work, begun
-from acker_redis.integrations.kafka_messages.partitions import Partitions, Place
+from acker_redis.integrations.kafka_messages.partitions import Partitions, Place, runs
 from acker_redis.trees.frontier import Frontier
 from acker_redis.trees.message_id import AnyId
 from acker_redis.trees.processing import Ids, Processing
@@ -39,8 +41,19 @@ class Read(NamedTuple):
         return f"{self.place[0]} [{self.place[1]}] at offset {self.offset}"
 
 
-Located = tuple[Any, Place, int]
-"""A message of the client library, its partition, and its offset."""
+class _Run(NamedTuple):
+    """Messages of a batch that follow one another in a partition."""
+
+    start: int
+    """The position of the first one in the batch."""
+    frontier: Frontier
+    place: Place
+    first: int
+    """Their first offset."""
+    end: int
+
+
+_START = itemgetter(0)
 
 
 class InProcess:
@@ -86,27 +99,42 @@ class InProcess:
         self._works.add(work)
         return work
 
-    def batch(self, located: "Iterable[Located]", id_of: Callable[[Any], str | bytes]) -> "Batch":
+    def batch(
+        self,
+        messages: Sequence[Any],
+        located: Iterable[tuple[Place, int]],
+        id_of: Callable[[Any], str | bytes],
+    ) -> "Batch":
         """Begin messages that are processed together, but for those that are not to be processed.
 
         Args:
-            located: The messages of the client library, with their partition and offset.
+            messages: The messages of the client library.
+            located: The partition and the offset of each.
             id_of: Returns the id of a message of the client library; '' without one. Raises
                 InvalidBatchError.
 
         """
-        found: list[tuple[Any, Frontier, Place, int]] = []
-        for message, place, offset in located:
-            frontier = self.partitions.read(place, offset)
+        bodies, found, seen = list[Any](), list[_Run](), 0
+        for place, first, end in runs(located):
+            frontier = self.partitions.read(place, first, end)
             if frontier is not None:
-                found.append((message, frontier, place, offset))
-        bodies = [each[0] for each in found]
+                found.append(_Run(len(bodies), frontier, place, first, end))
+                bodies += messages[seen : seen + end - first]
+            seen += end - first
 
         def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
-            return self.begin(self._kind(*found[at], self._consumer), ids_of)
+            run = found[bisect_right(found, at, key=_START) - 1]
+            offset = run.first + at - run.start
+            read = self._kind(bodies[at], run.frontier, run.place, offset, self._consumer)
+            return self.begin(read, ids_of)
 
         # Once: a second call of confluent-kafka's headers() has none, and raises nothing.
-        ids = [_tried(id_of, each) for each in bodies]
+        ids = list[str | bytes | InvalidBatchError]()
+        for each in bodies:
+            try:
+                ids.append(id_of(each))
+            except InvalidBatchError as error:
+                ids.append(error)
         try:
             whole = [_whole(each) for each in ids]
             columns = Columns(bodies, whole, self._ids, lambda at, one: begin(at, lambda: one))
@@ -114,7 +142,7 @@ class InProcess:
             works = [begin(at, partial(_whole, each)) for at, each in enumerate(ids)]
             valid = [(each, each.message.message) for each in works if each.error is None]
             return Batch(self, Works(valid), works)
-        return Batch(self, columns, offsets=[(each[1], each[3]) for each in found])
+        return Batch(self, columns, found=found)
 
     def to_tell(self, work: Work[Read]) -> OnFailure | None:
         """See :func:`acker_redis.integrations.core.failures.to_tell`."""
@@ -145,11 +173,11 @@ class Batch:
         owner: InProcess,
         given: Columns | Works,
         works: Sequence[Work[Read]] = (),
-        offsets: Sequence[tuple[Frontier, int]] = (),
+        found: Sequence[_Run] = (),
     ) -> None:
         self.given = given
         """What the handler gets."""
-        self._owner, self._offsets, self._all = owner, offsets, works
+        self._owner, self._found, self._all = owner, found, works
 
     def returned(self) -> tuple[list[int], list[int]]:
         """Note that the handler has returned.
@@ -164,7 +192,14 @@ class Batch:
     def complete(self) -> None:
         """Note that the sink has the rows."""
         if isinstance(self.given, Columns):
-            for frontier, first, end in _runs(self._offsets[at] for at in self.given.others()):
+            named = self.given.named()
+            for start, frontier, _, first, end in self._found:
+                for at in named[bisect_left(named, start) :]:
+                    offset = first + at - start
+                    if offset >= end:
+                        break
+                    frontier.complete(first, offset)
+                    start, first = at + 1, offset + 1
                 frontier.complete(first, end)
 
     def __enter__(self) -> Self:
@@ -181,28 +216,7 @@ class Batch:
         return self.given.works if isinstance(self.given, Columns) else self._all
 
 
-def _tried(id_of: Callable[[Any], str | bytes], message: Any) -> str | bytes | InvalidBatchError:
-    try:
-        return id_of(message)
-    except InvalidBatchError as error:
-        return error
-
-
 def _whole(found: str | bytes | InvalidBatchError) -> str | bytes:
     if isinstance(found, InvalidBatchError):
         raise found
     return found
-
-
-def _runs(offsets: Iterable[tuple[Frontier, int]]) -> Iterator[tuple[Frontier, int, int]]:
-    """Yield ranges of offsets that follow one another, each with its frontier; ends exclusive."""
-    last, first, end = None, 0, 0
-    for frontier, offset in offsets:
-        if frontier is last and offset == end:
-            end += 1
-            continue
-        if last is not None:
-            yield last, first, end
-        last, first, end = frontier, offset, offset + 1
-    if last is not None:
-        yield last, first, end

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from acker_redis.errors import ConfigError
@@ -55,7 +55,7 @@ class Partition:
         return self.frontier.position
 
     def read(self, offset: int) -> Frontier:
-        """Note that the message at an offset is processed next; return the frontier to complete.
+        """Return the frontier to complete for the message at an offset, which is processed next.
 
         Raises:
             ConfigError: Messages of the partition were handled out of order.
@@ -72,7 +72,6 @@ class Partition:
             )
         elif offset > self.expected:
             frontier.complete(self.expected, offset)  # offsets without a record
-        self.expected = offset + 1
         return frontier
 
     def restarted(self, offset: int) -> "Partition":
@@ -128,8 +127,8 @@ class Partitions:
         if place in self._places:
             self.assign([place])
 
-    def arrived(self, place: Place, offset: int) -> None:
-        """Note that the client library has returned a message of a partition.
+    def arrived(self, place: Place, offset: int, end: int = 0) -> None:
+        """Note that the client library has returned a message, or those below ``end``.
 
         Without a seek, an offset that is not above the last one is where Kafka continues after the
         topic was created again, or truncated. The partition begins again with that message.
@@ -144,10 +143,10 @@ class Partitions:
                 "again or truncated; its messages are processed from there",
                 *place, partition.last, offset,
             )  # fmt: skip
-        partition.last = offset
+        partition.last = max(offset, end - 1)
 
-    def read(self, place: Place, offset: int) -> Frontier | None:
-        """Note that a message is processed next; return None if it is not to be processed.
+    def read(self, place: Place, offset: int, end: int = 0) -> Frontier | None:
+        """Note that a message, or those below ``end``, are processed next; None if they are not to.
 
         That is so if its partition is not assigned, or if the message was read before the partition
         was assigned or moved by a seek: Kafka delivers it again, as far as it is wanted. Its offset
@@ -163,9 +162,11 @@ class Partitions:
         if partition.restarts:
             partition = self._places[place] = partition.restarted(offset)
         if offset == partition.expected and partition.frontier is not None:  # the usual case
-            partition.expected += 1
-            return partition.frontier
-        return partition.read(offset)
+            frontier = partition.frontier
+        else:
+            frontier = partition.read(offset)
+        partition.expected = max(offset + 1, end)
+        return frontier
 
     def moved(self) -> list[Moved]:
         """Return the partitions with offsets to commit."""
@@ -187,6 +188,24 @@ class Partitions:
         partition = self._places.get(place)
         if partition is not None and partition.first <= offset <= partition.position:
             partition.committed = max(partition.committed, offset)
+
+
+def runs(located: Iterable[tuple[Place, int]]) -> Iterator[tuple[Place, int, int]]:
+    """Yield ranges of offsets that follow one another in a partition; ends exclusive.
+
+    >>> [*runs([(("orders", 0), 7), (("orders", 0), 8), (("orders", 1), 9)])]
+    [(('orders', 0), 7, 9), (('orders', 1), 9, 10)]
+    """
+    last, first, end = None, 0, 0
+    for place, offset in located:
+        if offset == end and place == last:
+            end += 1
+            continue
+        if last is not None:
+            yield last, first, end
+        last, first, end = place, offset, offset + 1
+    if last is not None:
+        yield last, first, end
 
 
 def check_auto_commit(config: dict[str, Any], name: str, kind: str) -> None:

@@ -43,7 +43,7 @@ def shows(text: str, number: int = ID) -> bool:
         lambda: MessageId.of((7, ID)),  # type: ignore[arg-type]
         lambda: MessageId.from_headers({"acker-tuple": (7, ID)}),
         lambda: MessageId.from_headers(HEADERS),
-        lambda: id_of(HEADERS, "orders"),
+        lambda: Processing(id_of(HEADERS, "orders")),
         lambda: id_of([*HEADERS.items()], "orders"),
         lambda: Processing(TEXT).emit([f"8:{ID}"]),
         lambda: Processing(TEXT).emit([TEXT, TEXT]),

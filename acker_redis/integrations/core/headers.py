@@ -60,5 +60,7 @@ def text_of(headers: Headers | None) -> str | bytes:
 
 def is_id(name: Any) -> bool:
     """Return whether a header has an id, by its name: text, or what ``bytes()`` takes."""
+    if len(name) != _LENGTH:
+        return False
     text = name if isinstance(name, str) else bytes(name).decode("latin-1")
     return text.lower() == HEADER

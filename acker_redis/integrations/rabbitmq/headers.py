@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.integrations.core.headers import is_id, with_id
+from acker_redis.integrations.core.headers import is_id, text_of, with_id
 from acker_redis.trees.message_id import HEADER, MessageId
 
 Value = MessageId | dict[str, MessageId]
 """The id of a message; or of its copies, by queue."""
 
 
-def id_of(headers: Any, queue: str) -> MessageId:
-    """Return the id of a message that was delivered from a queue; empty if it has none.
+def id_of(headers: Any, queue: str) -> str | bytes:
+    """Return the id of a message from a queue, which may be malformed; '' if it has none.
 
     Args:
         headers: The headers as pika gives them, None included. Text of other clients may come as
@@ -26,18 +26,18 @@ def id_of(headers: Any, queue: str) -> MessageId:
         queue: The queue. A table of ids that does not name it has no id for this copy.
 
     Raises:
-        InvalidBatchError: The header is no message id, or the queue is a stream.
+        InvalidBatchError: The headers have no such id, or the queue is a stream.
 
     Examples:
         >>> id_of({"acker-tuple": b"7:40", "retries": 3}, "priced")
-        MessageId.parse('7:40')
+        b'7:40'
         >>> id_of({"acker-tuple": {"priced": "7:40", "audit": "7:41"}}, "audit")
-        MessageId.parse('7:41')
+        '7:41'
 
     """
     if not headers:
-        return MessageId()
-    if not isinstance(headers, Mapping):
+        return ""
+    if not isinstance(headers, dict | Mapping):
         kind = type(headers).__name__
         raise InvalidBatchError(f"the headers of a message are a table, not {kind}")
     found = [value for name, value in headers.items() if is_id(name)]
@@ -49,9 +49,9 @@ def id_of(headers: Any, queue: str) -> MessageId:
             "a message of a stream is not tracked: each consumer gets it, and the first ack would "
             "count for all; consume a classic or quorum queue"
         )
-    if isinstance(value, Mapping):
+    if not isinstance(value, str) and isinstance(value, Mapping):
         value = value.get(queue, "")
-    return MessageId.from_headers({HEADER: value})
+    return text_of([(HEADER, value)])
 
 
 def anchors_of(headers: Any) -> set[int]:
@@ -72,7 +72,7 @@ def is_copied(properties: Any) -> bool:
     >>> is_copied(SimpleNamespace(headers={"CC": ["audit"]}))
     True
     """
-    return any(name in (properties.headers or {}) for name in ("CC", "BCC"))
+    return bool(properties.headers) and ("CC" in properties.headers or "BCC" in properties.headers)
 
 
 def stamped(properties: Any, ids: Value) -> Any:

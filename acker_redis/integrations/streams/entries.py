@@ -1,15 +1,14 @@
 """Entries with ids: the commands that add them to streams, in one round trip."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any
 
 import redis
 
 from acker_redis.errors import ConfigError
-from acker_redis.integrations.core.headers import with_id
+from acker_redis.integrations.core.headers import is_id
 from acker_redis.sync.connection import reconnect
 from acker_redis.transport.clients import check_reads_masters
 from acker_redis.transport.errors import must_leave
@@ -18,18 +17,26 @@ from acker_redis.trees.message_id import HEADER, MessageId
 Fields = Mapping[Any, Any]
 """The fields of an entry, as redis-py takes and returns them."""
 Command = tuple[Any, ...]
+Encode = Callable[[Any], bytes]
 
 AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError)
 """Errors in place of a reply, after which a command may have had an effect, or none."""
 
 
-def check_client(client: Any, who: str) -> None:
-    """Raise ConfigError unless the client is a blocking one of redis-py that reads from masters."""
+def encoder_of(client: Any, who: str) -> Encode:
+    """Return the function by which a client encodes arguments.
+
+    Raises:
+        ConfigError: It is no blocking client of redis-py that reads from masters.
+
+    """
     run = getattr(client, "execute_command", None)
     if not hasattr(client, "get_encoder") or inspect.iscoroutinefunction(run):
         kind = f"{type(client).__module__}.{type(client).__name__}"
         raise ConfigError(f"{who} takes a blocking client of redis-py, not {kind}")
     check_reads_masters(client)  # an entry that a replica lacks would count as deleted
+    encode: Encode = client.get_encoder().encode
+    return encode
 
 
 @contextmanager
@@ -44,7 +51,7 @@ def following() -> Iterator[None]:
         raise redis.ConnectionError(f"redis-py cannot follow a slot that moves: {error}") from error
 
 
-def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Command:
+def encoded(encode: Encode, stream: Any, fields: Fields, maxlen: int | None) -> Command:
     """Return the arguments of XADD, as bytes and without an id.
 
     They are encoded now, so that a later change of the caller's values has no effect, and invalid
@@ -56,10 +63,15 @@ def encoded(client: Any, stream: Any, fields: Fields, maxlen: int | None) -> Com
     """
     if not fields or not isinstance(fields, Mapping):
         raise redis.DataError(f"the fields of an entry are a mapping, not empty, not {fields!r}")
-    encode = client.get_encoder().encode
-    trim = () if maxlen is None else (b"MAXLEN", b"~", encode(maxlen))
-    pairs = with_id([(encode(name), encode(value)) for name, value in fields.items()], b"")
-    return (encode(stream), *trim, b"*", *chain.from_iterable(pairs))
+    command = (
+        [encode(stream)] if maxlen is None else [encode(stream), b"MAXLEN", b"~", encode(maxlen)]
+    )
+    command.append(b"*")
+    for name, value in fields.items():
+        pair = encode(name), encode(value)
+        if not is_id(pair[0]):
+            command += pair
+    return tuple(command)
 
 
 def stamped(command: Command, ids: MessageId) -> Command:

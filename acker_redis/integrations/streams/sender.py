@@ -3,7 +3,7 @@
 from typing import Any
 
 from acker_redis.integrations.core.sender import Sender
-from acker_redis.integrations.streams.entries import add, check_client, encoded, stamped
+from acker_redis.integrations.streams.entries import add, encoded, encoder_of, stamped
 from acker_redis.sync.client import Acker
 from acker_redis.trees.pending import Record
 
@@ -50,8 +50,8 @@ class StreamSender(Sender):
     def __init__(
         self, acker: Acker, client: Any, stream: str | bytes, *, maxlen: int | None = None
     ) -> None:
-        check_client(client, "a StreamSender")
-        self._client, self._stream, self._maxlen = client, stream, maxlen
+        self._encode = encoder_of(client, "a StreamSender")
+        self._stream, self._maxlen = stream, maxlen
         super().__init__(acker, lambda commands: add(client, commands), MOST)
 
     def __call__(self, record: Record, ids: Any) -> None:
@@ -62,5 +62,5 @@ class StreamSender(Sender):
                 redis-py does not take.
 
         """
-        command = encoded(self._client, self._stream, record.value, self._maxlen)
+        command = encoded(self._encode, self._stream, record.value, self._maxlen)
         self._put([(anchor, stamped(command, each)) for each in ids for anchor in each])

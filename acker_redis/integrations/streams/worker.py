@@ -11,7 +11,7 @@ from acker_redis.errors import ConfigError
 from acker_redis.integrations.core.ended import Ended
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.worker import BLOCK, Worker
-from acker_redis.integrations.streams.entries import Fields, check_client, encoded, stamped
+from acker_redis.integrations.streams.entries import Fields, encoded, encoder_of, stamped
 from acker_redis.integrations.streams.group import Entry, Group
 from acker_redis.integrations.streams.reading import Reading
 from acker_redis.sync.client import Acker
@@ -99,9 +99,8 @@ class StreamWorker(Worker):
             raise ConfigError(f"idle is a number of seconds, at least 0.001, not {idle!r}")
         if type(deliveries) is not int or deliveries < 1:
             raise ConfigError(f"deliveries is a number, at least 1, not {deliveries!r}")
-        check_client(client, "a StreamWorker")
+        self._encode = encoder_of(client, "a StreamWorker")
         self.stream = stream
-        self._client = client
         self._group = Group(client, stream, group, consumer, idle, delete)
         self._reading = Reading(self._group, idle, deliveries)
         ended = Ended(acker.flows, self._group.now_ms) if skip_ended else None
@@ -164,5 +163,5 @@ class StreamWorker(Worker):
             redis.DataError: A field is of a wrong type, or there are none.
 
         """
-        command = encoded(self._client, name, fields, maxlen)
+        command = encoded(self._encode, name, fields, maxlen)
         self._emit(partial(stamped, command), child, edge)

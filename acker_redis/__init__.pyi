@@ -78,6 +78,7 @@ from acker_redis.sync.client import Acker as Acker
 from acker_redis.sync.outcomes import Outcomes as Outcomes
 from acker_redis.sync.producer import Producer as Producer
 from acker_redis.sync.source import Source as Source
+from acker_redis.trees.edge import SourceEdge as SourceEdge
 from acker_redis.trees.frontier import (
     Failures as Failures,
     Frontier as Frontier,

@@ -34,6 +34,7 @@ from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, wa
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.protocol.texts import words
+from acker_redis.trees.edge import SourceEdge
 from acker_redis.trees.group import GroupResult
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
@@ -98,12 +99,15 @@ class AsyncSource(LoopBound):
         timeout: float | None = None,
         poll: float = 0.05,
         on_group: Callable[[GroupResult], object] | None = None,
+        adaptive: bool = True,
+        give_up_after: float = 86_400.0,
     ) -> None:
         check_is(acker, AsyncAcker, "an AsyncSource")
         self.acker = acker
         self._settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll, on_group,
+            adaptive, give_up_after,
         )  # fmt: skip
         self.use(SourceFlows(acker.flows, name, self._settings))
         self._stopped = False
@@ -142,6 +146,10 @@ class AsyncSource(LoopBound):
         """Number of open records: queued, tracked, or waiting for a replay."""
         return self._flows.live()
 
+    def status(self) -> list[SourceEdge]:
+        """Return the state of each edge; see :meth:`Source.status`."""
+        return self._flows.edge_states()
+
     async def emit(
         self,
         source_id: str,
@@ -160,8 +168,8 @@ class AsyncSource(LoopBound):
             raise ConfigError("emit() needs a source with send=; use track() instead")
         check_record(record)
         self._enter()
-        await self._wait_for_room(timeout)
-        self._flows.inbox.append((record, None))
+        await self._wait_for_room(record.edge, timeout)
+        self._flows.admit(record, None)
         self._wake.set()
 
     @contextlib.asynccontextmanager
@@ -175,11 +183,11 @@ class AsyncSource(LoopBound):
         record = check_record(Record(source_id, value, None))
         self._enter()
         ids = await self.acker.ids()
-        await self._wait_for_room(timeout)
+        await self._wait_for_room(record.edge, timeout)
         tree = OpenTree(source_id, ids=ids, anchor=self._flows.anchor())
         opening = Batch(self.name)
         opening.add(tree.opening)
-        self._flows.inbox.append((record, tree.anchor))
+        self._flows.admit(record, tree.anchor)
         try:
             applied = await self.acker.apply(opening)
             gone = applied.repeated and not await self.acker.show(tree.anchor)
@@ -409,19 +417,19 @@ class AsyncSource(LoopBound):
             rounds -= 1
             await asyncio.sleep(0)
 
-    def _has_room(self) -> bool:
-        if self._stopped:
-            raise was_stopped(self.name)
-        return self.pending < self._settings.max_pending
+    async def _wait_for_room(self, edge: str, timeout: float | None) -> None:
+        def has_room() -> bool:
+            if self._stopped:
+                raise was_stopped(self.name)
+            return self._flows.has_room(edge)
 
-    async def _wait_for_room(self, timeout: float | None) -> None:
         most = self._settings.max_pending
         if self._called_back():
             return
         # A task that finds room continues at once, before any other task runs: so no more records
         # are added than there is room for.
         steps = self._settings.calls_back
-        if not await self._wait_until(self._has_room, timeout, steps):
+        if not await self._wait_until(has_room, timeout, steps):
             raise BufferFullError(
                 f"{self.pending} records of {self.name} are open, and max_pending is {most}; wait "
                 "longer, or make sure that verdicts are read: use start(), verdicts() or callbacks"

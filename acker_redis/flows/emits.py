@@ -211,7 +211,7 @@ class Emits(Paces):
                 if doubt is None:
                     doubt = doubts[shard] = Doubt(Batch(self.name), [])
                 doubt.batch.fold(anchor, delta, TRACK, record.source_id.encode())
-                self.pending.tracking(record, anchor)
+                self.pending.tracking(record, anchor, now)
                 doubt.attempts.append(attempt)
                 attempts.append(attempt)
                 if doubt.batch.full:
@@ -221,6 +221,8 @@ class Emits(Paces):
                 self.pending.put_back(record)
             self._not_tracked(attempts, error)
             raise
+        if record is None:
+            self.pending.drawn()
         self._doubts |= doubts
 
     def _not_tracked(self, attempts: list[Attempt], error: BaseException) -> None:

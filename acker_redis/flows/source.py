@@ -99,6 +99,7 @@ from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.trees.edge import SourceEdge
 from acker_redis.trees.pending import Record, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_record
 
@@ -127,6 +128,8 @@ class SourceFlows(Emits):
         """New records, with the anchor of those that are tracked already; any thread may append."""
         self.withdrawn: deque[tuple[Record, int]] = deque()
         """Records of the inbox whose TRACK failed or is in doubt; any thread may append."""
+        self.emitted: dict[str, int] = {}
+        """Records emitted so far, by edge; a thread writes it that may emit."""
         self._outcomes: OutcomeFlows | None = None
         self._oldest_at = 0.0
         self._rotate_at = 0.0
@@ -166,6 +169,37 @@ class SourceFlows(Emits):
         # times.
         return len(self.inbox) + self.pending.size
 
+    def has_room(self, edge: str) -> bool:
+        """Return whether a record of this edge may be emitted: ``max_pending`` is not reached.
+
+        Edges share ``max_pending``. Half of an equal share is kept for each: so the records that
+        wait for a dead edge keep no room from the others.
+        """
+        names, most = self.emitted.keys() | {edge}, self.settings.max_pending
+        live, others = self.live(), len(names) - 1
+        kept = most // (2 * len(names)) if others else 0
+        if live + kept * others < most or self._open_on(edge) < kept:
+            return True
+        unused = (max(0, kept - self._open_on(each)) for each in names if each != edge)
+        return live + sum(unused) < most
+
+    def _open_on(self, name: str) -> int:
+        """Return the number of records of an edge that are not closed."""
+        edge, emitted = self.pending.edges.get(name), self.emitted.get(name, 0)
+        # In this order, for the reason in live().
+        return emitted if edge is None else emitted - edge.added + edge.open
+
+    def edge_states(self) -> list[SourceEdge]:
+        """Return the state of each edge, by name."""
+        now = time.monotonic()
+        states = [edge.state(now) for edge in list(self.pending.edges.values())]
+        return sorted(states, key=lambda each: each.edge)
+
+    def admit(self, record: Record, anchor: int | None) -> None:
+        """Add a new record, with its anchor if it is tracked already; one thread at a time."""
+        self.emitted[record.edge] = self.emitted.get(record.edge, 0) + 1
+        self.inbox.append((record, anchor))
+
     def step(self) -> Flow[float]:
         """Run one step; return the seconds until the next step is due.
 
@@ -191,8 +225,10 @@ class SourceFlows(Emits):
                 self._flows.known = None
             # The source may have missed verdicts: it reads the stream from its beginning. The
             # bolts, too, get time to send the rows that they could not send.
-            self._rotate_at = max(self._rotate_at, time.monotonic() + GRACE)
+            now = time.monotonic()
+            self._rotate_at = max(self._rotate_at, now + GRACE)
             self._outcomes = None
+            self.pending.pardon(now)
             raise
         self._notice_shards()
         return 0.0 if heard or emitted else self._idle()
@@ -204,8 +240,9 @@ class SourceFlows(Emits):
 
     def _take_in(self) -> None:
         withdrawn = len(self.withdrawn)  # their records have been in the inbox before
+        now = time.monotonic()
         while self.inbox:
-            self.pending.add(*self.inbox[0])
+            self.pending.add(*self.inbox[0], now)
             self.inbox.popleft()
         for _ in range(withdrawn):
             self.pending.withdraw(*self.withdrawn.popleft())
@@ -254,6 +291,7 @@ class SourceFlows(Emits):
             self._after.clear()
             self._ready = set((yield from self._reach.ready(config.shards, now)))
         self._heard = set()
+        self.pending.live_for(config.timeout_ms / 1000)
 
     def _count_shards(self, shards: int) -> None:
         """Note the number of shards."""

@@ -3,6 +3,7 @@
 ``source.py`` describes the whole step, and argues why it is safe to leave out shards.
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -40,7 +41,13 @@ class SourceState:
     def __init__(self, flows: Flows, name: str, settings: SourceSettings) -> None:
         self.name = check_name("source", name)
         self.settings = settings
-        self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)
+        self.pending = Pending(
+            settings.attempts,
+            settings.backoff,
+            settings.send is not None,
+            settings.max_pending if settings.adaptive else math.inf,
+            settings.give_up_after,
+        )
         self.given = flows
         """The flows of the client."""
         # No retries here: a call that waits for one shard would delay the others.

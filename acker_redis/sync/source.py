@@ -22,6 +22,7 @@ from acker_redis.flows.steps import Flow, Hand
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.sync.group import Group
+from acker_redis.trees.edge import SourceEdge
 from acker_redis.trees.group import GroupResult
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
@@ -53,6 +54,12 @@ class Source:
     then :meth:`emit` waits. While too much is pending in the acker, the source pauses and tries
     again.
 
+    **Outages.** A window per edge says how many records may be in flight. It begins at
+    ``max_pending``, shrinks when trees expire, and grows with answers. While nothing is answered,
+    only probes are sent, so that a consumer that comes back finds a short queue. A probe that
+    expires untouched is a *free* attempt: it does not count. :meth:`status` shows the windows.
+    Edges share ``max_pending``, and half of an equal share is kept for each.
+
     **Threads.** One thread calls the callbacks: the source's own between :meth:`start` and
     :meth:`stop` (or in a ``with`` block), or the caller of :meth:`run`, :meth:`verdicts`,
     :meth:`step`, or of a waiting :meth:`emit` or :meth:`join`. Only one ``Source`` at a time may
@@ -82,6 +89,9 @@ class Source:
             tree. Must be longer than trees live; by default 1.5 times that plus 5 s. A touch
             restarts it.
         poll: Longest pause between two reads of the stream, in seconds.
+        adaptive: Whether windows limit what is in flight; without, only ``max_pending`` does.
+        give_up_after: Seconds from this program's first attempt of a record after which a free
+            attempt is its last: it is dead with reason ``outage``. A restart begins again.
 
     Raises:
         ConfigError: An argument is invalid, or a callback is a coroutine function.
@@ -119,6 +129,8 @@ class Source:
         timeout: float | None = None,
         poll: float = 0.05,
         on_group: Callable[[GroupResult], object] | None = None,
+        adaptive: bool = True,
+        give_up_after: float = 86_400.0,
     ) -> None:
         check_is(acker, Acker, "a Source")
         check_blocking(
@@ -134,6 +146,7 @@ class Source:
         settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll, on_group,
+            adaptive, give_up_after,
         )  # fmt: skip
         self._settings = settings
         self.use(SourceFlows(acker.flows, name, settings))
@@ -176,6 +189,24 @@ class Source:
     def pending(self) -> int:
         """Number of open records: queued, tracked, or waiting for a replay."""
         return self._flows.live()
+
+    def status(self) -> list[SourceEdge]:
+        """Return for each edge its window, what is in flight and what waits. Thread-safe.
+
+        ``down_for`` is set while nothing is answered: then only probes are sent. Why one record
+        waits: :attr:`Record.delivery`.
+
+        Examples:
+            >>> source = Source(Acker.from_url(url, "orders"), "shop", send=print)
+            >>> source.emit("order-1")
+            >>> source.step()
+            order-1...
+            0.0
+            >>> source.status()
+            [SourceEdge(edge='', window=1000, in_flight=1, waiting=0, down_for=None)]
+
+        """
+        return self._flows.edge_states()
 
     def emit(
         self,
@@ -541,12 +572,12 @@ class Source:
         No record could be closed while a callback waits.
         """
         with self._admission:
-            has_room = self._flows.live() < self._settings.max_pending
+            has_room = self._flows.has_room(record.edge)
             if (self._stopped or not has_room) and not self._called_back():
                 if self._stopped:
                     raise was_stopped(self.name)
                 return False
-            self._flows.inbox.append((record, anchor))
+            self._flows.admit(record, anchor)
             return True
 
     def _wait_until(

@@ -7,8 +7,10 @@ at a time:
 =========  =======================  ===========================================================
 state      held in                  leaves it by
 =========  =======================  ===========================================================
-queued     ``queue``                ``next``: the caller has it
-waiting    ``_waiting``             ``next``, when its back-off is over: the caller has it
+queued     its edge's ``queue``     ``next``: the caller has it
+waiting    ``_waiting``, then its   ``next``, when its back-off is over: the caller has it
+           edge's ``due``, or
+           ``_urgent``
 caller's   the caller               ``tracking`` -> tracked; ``put_back`` -> queued
 tracked    ``_tracked[anchor]``     ack, final nack, ``withdraw`` -> closed; any other nack,
                                     ``untracked`` -> waiting; ``rotate`` -> timed out
@@ -16,6 +18,9 @@ timed out  ``_timed_out[anchor]``   ``revive`` -> tracked; ``timeouts``, a nack:
 closed     no record; its anchor    --
            in ``_closed`` a while
 =========  =======================  ===========================================================
+
+``next`` returns a record only while the window of its edge has room (``window.py``), except those
+of ``_urgent``, whose entries were taken early.
 
 A verdict on an anchor that is timed out or closed is ignored. One on an unknown anchor is of an
 earlier program: it is ignored too if an open record has its source id, which will get its own.
@@ -41,7 +46,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.protocol.why import why_expired
+from acker_redis.trees.edge import Edge
 from acker_redis.trees.rotating_map import RotatingMap
+from acker_redis.trees.window import FIRST, Window
 
 if TYPE_CHECKING:
     from acker_redis.trees.group import GroupBlock
@@ -65,8 +72,8 @@ class Record:
     messages: int | None = 1
     """Number of first messages; None: unknown until ``send`` has emitted them."""
     attempt: int = 0
-    """How often the record was tracked. 0 in a verdict on a record that an earlier program
-    tracked."""
+    """How often the record was tracked, without ``free`` attempts. 0 in a verdict on a record that
+    an earlier program tracked."""
     edge: str = ""
     """Name of the edge that the first messages travel on, mostly that of their queue; '' if they
     have none, or if ``send`` names the edge of each."""
@@ -74,6 +81,32 @@ class Record:
     """Entries of the stream that cannot be taken until the record is tracked again."""
     _group: "GroupBlock | None" = field(default=None, repr=False)
     """The block of the completion group that emitted the record."""
+    free: int = field(default=0, compare=False)
+    """Attempts that do not count: probes that expired untouched while their edge was down."""
+    _edge: "Edge | None" = field(default=None, repr=False)
+    _sent: bool = field(default=False, repr=False)
+    """Whether an attempt is in flight."""
+    _probe: bool = field(default=False, repr=False)
+    """Whether the edge was down when the attempt was tracked."""
+    _first_at: float | None = field(default=None, repr=False)
+    """When this program tracked it first."""
+
+    @property
+    def delivery(self) -> str:
+        """Where the record is, and why it waits, in a few words."""
+        if self._edge is None:
+            return "not taken in yet"
+        times = f"attempt {self.attempt}" + (f" and {self.free} free" if self.free else "")
+        edge, window = self._edge, self._edge.window
+        on = f" on edge {edge.name}" if edge.name else ""
+        if self._sent:
+            return f"in flight{on}, {times}{', a probe' if self._probe else ''}"
+        if self in edge.due or self in edge.queue:
+            if window.down_since is not None:
+                return f"waits after {times}: nothing is answered{on}, one probe a lifetime is sent"
+            size = int(window.size) if window.most < math.inf else "any number"
+            return f"waits after {times}: {window.in_flight} of {size} records{on} are in flight"
+        return f"waits after {times}: back-off"
 
 
 @dataclass(slots=True)
@@ -155,10 +188,24 @@ class _Reading:
 class Pending:
     """The pending records of one source. All times are in seconds of any one clock."""
 
-    def __init__(self, attempts: int, backoff: Backoff, replays: bool) -> None:
+    def __init__(
+        self,
+        attempts: int,
+        backoff: Backoff,
+        replays: bool,
+        most: float = math.inf,
+        give_up_after: float = math.inf,
+    ) -> None:
+        """Begin without records; ``most`` is the largest window of an edge."""
         self._attempts, self._backoff, self._replays = attempts, backoff, replays
-        self.queue: deque[Record] = deque()
-        """Records to track next."""
+        self._most, self._give_up_after = most, give_up_after
+        self._first, self._lifetime, self._begun = most, math.inf, False
+        self.edges: dict[str, Edge] = {}
+        """The records by the edge of their first messages."""
+        self._urgent: deque[Record] = deque()
+        """Records to track at once, whatever the windows are."""
+        self._rooms_at: float | None = None
+        """When the room of the edges was found; None: find it again."""
         self._waiting: list[tuple[float, int, Record]] = []
         """Heap of the records to track later: due time, tie-breaker, record."""
         self._numbers = itertools.count()
@@ -172,29 +219,88 @@ class Pending:
         """Number of records that are not closed."""
         self._readings: dict[tuple[int, str], _Reading] = {}
 
-    def add(self, record: Record, anchor: int | None = None) -> None:
+    def add(self, record: Record, anchor: int | None = None, now: float = 0.0) -> None:
         """Add a new record: queue it, or, with ``anchor``, note that it is already tracked."""
-        self._open(record)
+        edge = self._open(record)
+        edge.added += 1
         if anchor is None:
-            self.queue.append(record)
+            edge.queue.append(record)
+            self._rooms_at = None
         else:
-            record.attempt += 1
-            self._tracked[anchor] = record
+            self._track(record, anchor, now)
 
     def next(self, now: float) -> Record | None:
-        """Return and remove the record to track next, replays first; None if none is due."""
-        if self._waiting and self._waiting[0][0] <= now:
-            return heapq.heappop(self._waiting)[2]
-        return self.queue.popleft() if self.queue else None
+        """Return and remove the record to track next, replays first.
+
+        None if none is due, or the windows have no room for one.
+        """
+        if self._urgent:
+            return self._urgent.popleft()
+        if now != self._rooms_at:
+            self._find_rooms(now)
+        for edge in self.edges.values():
+            if edge.room >= 1:
+                record = edge.take()
+                if record is not None:
+                    edge.room -= 1
+                    return record
+                edge.room = 0
+        return None
+
+    def _find_rooms(self, now: float) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            record = heapq.heappop(waiting)[2]
+            self._edge_of(record).due.append(record)
+        for edge in self.edges.values():
+            edge.room = edge.window.room(now)
+        self._rooms_at = now
+
+    def drawn(self) -> None:
+        """Note that no more records are tracked now: those that are due wait for their windows."""
+        for edge in self.edges.values():
+            if edge.due or edge.queue:
+                edge.window.waits()
 
     def due(self) -> float | None:
         """Return the time when the next replay is due; None if no replay waits."""
         return self._waiting[0][0] if self._waiting else None
 
-    def tracking(self, record: Record, anchor: int) -> None:
+    def tracking(self, record: Record, anchor: int, now: float = 0.0) -> None:
         """Note that an attempt is being tracked: its verdict may arrive before the reply."""
+        self._track(record, anchor, now)
+
+    def live_for(self, lifetime: float) -> None:
+        """Note for how many seconds trees live at least."""
+        if lifetime != self._lifetime:
+            self._lifetime = lifetime
+            for edge in self.edges.values():
+                edge.window.lifetime = lifetime
+
+    def pardon(self, now: float) -> None:
+        """Note that answers could not be heard until now."""
+        for edge in self.edges.values():
+            edge.window.pardon(now)
+
+    def _track(self, record: Record, anchor: int, now: float) -> None:
         record.attempt += 1
+        record._sent = self._begun = True
+        if record._first_at is None:
+            record._first_at = now
+        window = self._edge_of(record).window
+        record._probe = window.down_since is not None
+        window.sent(now)
         self._tracked[anchor] = record
+
+    def _edge_of(self, record: Record) -> Edge:
+        edge = record._edge
+        if edge is None or edge.name != record.edge:
+            edge = self.edges.get(record.edge)
+            if edge is None:
+                window = Window(self._most, self._lifetime, self._first)
+                edge = self.edges[record.edge] = Edge(record.edge, window)
+            record._edge = edge
+        return edge
 
     def tracked(self, record: Record, anchor: int) -> bool:
         """Note that an attempt was tracked; return whether it still waits for its verdict."""
@@ -212,11 +318,13 @@ class Pending:
         if self._drop(anchor):
             record.attempt -= 1
             heapq.heappush(self._waiting, (now + after, next(self._numbers), record))
+            self._rooms_at = None
         self._close(anchor)
 
     def put_back(self, record: Record) -> None:
         """Put a record from :meth:`next` back at the head of the queue."""
-        self.queue.appendleft(record)
+        self._edge_of(record).queue.appendleft(record)
+        self._rooms_at = None
 
     def withdraw(self, record: Record, anchor: int) -> None:
         """Remove a record that was added as tracked but was not, or where that is unknown.
@@ -237,9 +345,10 @@ class Pending:
         """Allow taking entries early, so that ``wanted[shard]`` fewer verdicts wait on each shard.
 
         Only entries whose nacked records are all due are chosen. :meth:`next` then returns those
-        records first, and the caller tracks them at once. Entries with the fewest such records are
-        chosen first, and no more than needed. Returns False, and chooses none, while the entries
-        of a shard do not suffice because their records still wait for the back-off.
+        records first, whatever the windows are, and the caller tracks them at once. Entries with
+        the fewest such records are chosen first, and no more than needed. Returns False, and
+        chooses none, while the entries of a shard do not suffice because their records still wait
+        for the back-off.
         """
         later = {record for due, _, record in self._waiting if due > now}
         chosen: list[_Reading] = []
@@ -258,11 +367,11 @@ class Pending:
             if verdicts > 0:
                 return False
         records = {record for reading in chosen for record in reading.owed}
-        self._waiting = [
-            (-math.inf if record in records else due, number, record)
-            for due, number, record in self._waiting
-        ]
+        self._urgent.extend(sorted(records, key=lambda each: each.source_id))
+        self._waiting = [each for each in self._waiting if each[2] not in records]
         heapq.heapify(self._waiting)
+        for edge in self.edges.values():
+            edge.due = deque(record for record in edge.due if record not in records)
         for reading in chosen:
             reading.owed.clear()
         return True
@@ -282,6 +391,7 @@ class Pending:
                 continue
             verdict = self._verdict(outcome)
             if verdict:
+                self._outage(verdict, now)
                 yield verdict
                 self._count(verdict, now, reading)
             reading.next = number + 1
@@ -300,6 +410,7 @@ class Pending:
             if record is None:
                 continue  # revived
             verdict = self._nack(record, anchor, "timeout", why, 0)
+            self._outage(verdict, now)
             yield verdict
             del self._timed_out[anchor]
             self._count(verdict, now, None)
@@ -356,16 +467,40 @@ class Pending:
         age_ms: int,
         outcome: Outcome | None = None,
     ) -> Verdict:
-        counted = record.attempt - _is_free(record, reason)
+        counted = record.attempt - _is_free(record, reason, outcome)
         final = not self._replays or counted >= self._attempts
         return Verdict(record, "nack", reason, why, age_ms, final, anchor, outcome)
+
+    def _outage(self, verdict: Verdict, now: float) -> None:
+        """End the attempts of a record that had only free ones for ``give_up_after`` seconds."""
+        record = verdict.record
+        since = record._first_at
+        if (
+            verdict.verdict == "nack"
+            and not verdict.final
+            and since is not None
+            and now >= since + self._give_up_after
+            and _is_free(record, verdict.reason, verdict.outcome)
+            and verdict.reason != "overflow"
+        ):
+            verdict.final = True
+            verdict.why = f"no answer for {now - since:.0f} s; {verdict.why}"
+            verdict.reason = "outage"
 
     def _count(self, verdict: Verdict, now: float, reading: _Reading | None) -> None:
         record, known = verdict.record, self._tracked.pop(verdict.anchor, None)
         self._close(verdict.anchor)
         known = known or (record if reading is None else None)
-        if verdict.reason == "overflow":
-            record.attempt -= _is_free(record, verdict.reason)
+        if known:
+            self._landed(verdict, now)
+        elif verdict.reason == "expired" and self._first == self._most and not self._begun:
+            # Trees of an earlier program expired, so nobody may be there to process more.
+            self._first = min(self._most, FIRST)
+            for edge in self.edges.values():
+                edge.window.size = self._first
+        if _is_free(record, verdict.reason, verdict.outcome):
+            record.attempt -= 1
+            record.free += verdict.reason != "overflow"
         if verdict.final:
             self._settle(record)
             if known:
@@ -379,6 +514,19 @@ class Pending:
             record._readings = [reading]
         wait = self._backoff.draw(record.attempt)
         heapq.heappush(self._waiting, (now + wait, next(self._numbers), record))
+        self._rooms_at = None
+
+    def _landed(self, verdict: Verdict, now: float) -> None:
+        """Tell the window of the edge what came of an attempt that was in flight."""
+        verdict.record._sent = False
+        window = self._edge_of(verdict.record).window
+        self._rooms_at = None
+        if verdict.reason in ("completed", "failed"):
+            window.answered(now, verdict.age_ms / 1000)
+        elif verdict.reason in ("expired", "timeout", "outage"):
+            window.expired(now)
+        else:
+            window.withdrawn()
 
     def _settle(self, record: Record) -> None:
         if record._readings is not None:
@@ -388,12 +536,19 @@ class Pending:
 
     def _drop(self, anchor: int) -> bool:
         """Forget an attempt; return whether it had no verdict yet."""
-        attempt = self._tracked.pop(anchor, None) or self._timed_out.pop(anchor, None)
-        return attempt is not None
+        record = self._tracked.pop(anchor, None) or self._timed_out.pop(anchor, None)
+        if record is None:
+            return False
+        record._sent = False
+        self._edge_of(record).window.withdrawn()
+        return True
 
-    def _open(self, record: Record) -> None:
+    def _open(self, record: Record) -> Edge:
         self._live[record.source_id] = self._live.get(record.source_id, 0) + 1
         self.size += 1
+        edge = self._edge_of(record)
+        edge.open += 1
+        return edge
 
     def _shut(self, record: Record) -> None:
         left = self._live[record.source_id] - 1
@@ -402,6 +557,7 @@ class Pending:
         else:
             del self._live[record.source_id]
         self.size -= 1
+        self._edge_of(record).open -= 1
 
     def _close(self, anchor: int) -> None:
         self._closed[anchor] = None
@@ -411,6 +567,16 @@ class Pending:
             self._closed_lately = 0
 
 
-def _is_free(record: Record, reason: str) -> bool:
-    """Return whether the attempt does not count, because it was rejected and never sent."""
-    return reason == "overflow" and record.attempt > 0
+def _is_free(record: Record, reason: str, outcome: Outcome | None) -> bool:
+    """Return whether the attempt does not count.
+
+    It was rejected and never sent. Or it was a probe of an edge that was down, and no consumer has
+    touched its tree: its last row is about as old as the tree.
+    """
+    if not record.attempt:
+        return False
+    if reason == "overflow":
+        return True
+    if not record._probe or reason not in ("expired", "timeout", "outage"):
+        return False
+    return outcome is None or 10 * (outcome.age_ms - outcome.idle_ms) <= outcome.age_ms

@@ -28,12 +28,20 @@ class SourceSettings:
     timeout: float | None = None
     poll: float = 0.05
     on_group: Callable[..., Any] | None = None
+    adaptive: bool = True
+    give_up_after: float = 86_400.0
 
     def __post_init__(self) -> None:
         for name in ("max_pending", "attempts"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
+        if type(self.adaptive) is not bool:
+            raise ConfigError(f"adaptive is True or False, not {self.adaptive!r}")
+        if not self.give_up_after > 0:
+            raise ConfigError(
+                f"give_up_after is a number of seconds, more than 0, not {self.give_up_after!r}"
+            )
         if not isinstance(self.backoff, Backoff):
             raise ConfigError(f"backoff is a Backoff(first, most), not {self.backoff!r}")
         if not 0 < self.poll <= 60:

@@ -92,7 +92,7 @@ def test_last_timeout_makes_a_dead_letter(
 def test_callback_that_raises_at_a_timeout_is_called_again(
     make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
-    source = make_source(acker, bolts.send)
+    source = make_source(acker, bolts.send, adaptive=False)
     for name in ("a", "b"):
         source.emit(name)
     source.step()

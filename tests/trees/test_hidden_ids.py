@@ -112,7 +112,7 @@ def test_log_of_a_source_and_its_bolts_shows_no_id(
     )  # fmt: skip
     for name in ("acked", "failed", "broken", "lost", "raises"):
         source.emit(name, messages=1)
-    for _ in range(12):
+    for _ in range(30):
         source.step()
         tick(acker)
     assert source.pending == 0

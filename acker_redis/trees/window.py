@@ -1,0 +1,185 @@
+"""How many records of one edge a source may have in flight: a window, as TCP has it. No I/O.
+
+**The problem.** While a consumer is away, its queue fills with messages whose trees expire. If the
+source sends replays and new records all the same, the consumer comes back to a queue that takes it
+longer to work off than trees live. It works for trees that have ended, and never gets out of it: a
+metastable failure (Bronson et al., HotOS 2021). A window keeps in the source what the consumer
+cannot finish in time.
+
+**The control.** Additive increase, multiplicative decrease (Chiu and Jain, 1989; RFC 5681). An
+*answer* is an ack or a failure: somebody has processed the record. The rules:
+
+* *Begin.* The window is open. It is ``FIRST`` if expired verdicts of an earlier program wait.
+* *Silence.* If no answer came for longer than answers take (their mean and four deviations, as in
+  RFC 6298, and at least ``PATIENCE``), one more record is sent each time the silence has doubled,
+  and one a lifetime later on. So the queue of a consumer that has stopped stays short.
+* *Down.* A lifetime without an answer, while something was in flight. What is sent are probes, one
+  a lifetime. The first answer ends it; then the window is 1.
+* *Expiry.* The window becomes half of what was in flight, at most once a lifetime, and only if
+  more than one in ``FEW`` verdicts of the lifetime is an expiry: fewer are lost messages, and no
+  sign of a queue.
+* *Growth*, only if a record waited for the window since the last answer (RFC 7661: a window that
+  does not limit is not validated). Each answer adds 1 below the threshold (slow start) and
+  ``GAIN`` above it, while answers take about as long as the fastest lately. If they take longer,
+  there is a queue, so a larger window brings nothing: an answer adds 1 in a whole window.
+
+The threshold is what was in flight before the window shrank. The constants come from the
+simulation in ``tests/source/test_window_stability.py``.
+
+All times are in seconds of one clock that does not go back.
+"""
+
+import math
+from dataclasses import dataclass
+
+FIRST = 10
+"""Records in flight at first, if expired verdicts of an earlier program wait at the start."""
+PATIENCE = 1.0
+"""Seconds without an answer that are no silence."""
+FEW = 8
+"""Answers per expiry from which on expiries do not shrink the window."""
+GAIN = 1 / 16
+"""What an answer adds above the threshold."""
+NEAR, SLACK = 1.5, 0.1
+"""An answer is about as fast as the fastest up to this factor, and these seconds more."""
+REMEMBERED = 10
+"""Lifetimes after which the fastest answers are measured again, unless the window limits."""
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """The window of one edge of a source.
+
+    >>> window = Window(100, lifetime=60.0)
+    >>> window.room(0.0)
+    100
+    >>> for _ in range(8):
+    ...     window.sent(0.0)
+    >>> window.expired(60.0)
+    >>> window.size, window.room(61.0), window.down_since
+    (4.0, 1, 61.0)
+    """
+
+    most: float
+    """The largest window; infinity: it never limits, and all records are sent at once."""
+    lifetime: float = math.inf
+    """Seconds that trees live at least."""
+    size: float = 0.0
+    """Records that may be in flight; 0 at the beginning means ``most``."""
+    in_flight: int = 0
+    """Records that were sent, and have no verdict yet."""
+    down_since: float | None = None
+    """When the edge was found to be down; None while answers come."""
+    _threshold: float = math.inf
+    _limits: bool = False
+    """Whether a record waits because of the window."""
+    _limited_at: float = -math.inf
+    _quiet_since: float = 0.0
+    """When the last answer came, or the first record was sent after a time without any."""
+    _next_probe: float = 0.0
+    """Seconds of silence after which one more record is sent."""
+    _expired: bool = False
+    """Whether a record has expired since the last answer."""
+    _answers: int = 0
+    _expiries: int = 0
+    _counted_since: float = -math.inf
+    _cut_at: float = -math.inf
+    """When the window shrank last because of an expiry."""
+    _mean: float = -1.0
+    """Smoothed seconds from TRACK to answer; negative before the first."""
+    _deviation: float = 0.0
+    _fastest: float = math.inf
+    """The smallest mean lately."""
+    _fastest_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.size = self.size or self.most
+
+    def room(self, now: float) -> float:
+        """Return how many records may be sent now."""
+        if self.most == math.inf:
+            return math.inf
+        if self._limits:
+            self._limited_at, self._limits = now, False
+        quiet = self._quiet(now)
+        if quiet >= self.lifetime and self.down_since is None:
+            if not self._expired:
+                self._threshold = max(1.0, self.in_flight)
+            self.size, self.down_since = 1.0, now
+        if self._silent(quiet):
+            return int(quiet >= self._next_probe)
+        return max(0, int(self.size) - self.in_flight)
+
+    def waits(self) -> None:
+        """Note that a record waits for room."""
+        self._limits = True
+
+    def sent(self, now: float) -> None:
+        """Note that a record was sent."""
+        quiet = self._quiet(now)
+        if not self.in_flight and not self._expired:
+            self._quiet_since = now
+        elif self._silent(quiet):
+            self._next_probe = quiet + min(quiet, self.lifetime)
+        self.in_flight += 1
+
+    def answered(self, now: float, took: float) -> None:
+        """Note that a record was acked or failed ``took`` seconds after its TRACK."""
+        if self.down_since is not None:
+            # The record waited behind those that had expired: it says nothing about the others.
+            self._mean, self._fastest = -1.0, math.inf
+        else:
+            if self._silent(self._quiet(now)):
+                self.size = max(1.0, min(self.size, self.in_flight))
+            self._learn(now, took)
+        self.down_since, self._expired = None, False
+        self._quiet_since, self._next_probe = now, 0.0
+        self._answers += 1
+        if self._limits and self.size < self.most:
+            gain = 1.0 / self.size
+            if took <= NEAR * self._fastest + min(SLACK, self.lifetime / 20):
+                gain = 1.0 if self.size < self._threshold else max(gain, GAIN)
+            self.size = min(self.most, self.size + gain)
+        self.in_flight -= 1
+
+    def expired(self, now: float) -> None:
+        """Note that a record expired without an answer."""
+        if now >= self._counted_since + self.lifetime:
+            self._answers, self._expiries, self._counted_since = 0, 0, now
+        self._expiries += 1
+        if now >= self._cut_at + self.lifetime and self._expiries * FEW > self._answers:
+            self.size = max(1.0, min(self.size, self.in_flight / 2))
+            if self.down_since is None:
+                self._threshold = self.size
+            self._cut_at = now
+        self._expired = True
+        self.in_flight -= 1
+
+    def withdrawn(self) -> None:
+        """Note that a record was not sent after all: it says nothing about the edge."""
+        self.in_flight -= 1
+
+    def pardon(self, now: float) -> None:
+        """Begin the silence again: answers could not be heard until now."""
+        self._quiet_since, self._next_probe = now, 0.0
+
+    def _quiet(self, now: float) -> float:
+        """Return for how long no answer came to what was sent."""
+        return now - self._quiet_since if self.in_flight or self._expired else 0.0
+
+    def _silent(self, quiet: float) -> bool:
+        """Return whether answers should have come in this time."""
+        if self.down_since is not None:
+            return True
+        return self._mean >= 0 and quiet > max(PATIENCE, self._mean + 4 * self._deviation)
+
+    def _learn(self, now: float, took: float) -> None:
+        if self._mean < 0:
+            self._mean, self._deviation = took, took / 2
+        else:
+            self._deviation += (abs(took - self._mean) - self._deviation) / 4
+            self._mean += (took - self._mean) / 8
+        # While the window limits, even the fastest answers may have waited in a queue.
+        old = now >= self._fastest_at + REMEMBERED * self.lifetime
+        if self._mean < self._fastest or (old and now >= self._limited_at + self.lifetime):
+            self._fastest, self._fastest_at = self._mean, now

@@ -16,8 +16,8 @@ cannot finish in time.
 * *Down.* A lifetime without an answer, while something was in flight. What is sent are probes, one
   a lifetime. The first answer ends it; then the window is 1.
 * *Expiry.* The window becomes half of what was in flight, at most once a lifetime, and only if
-  more than one in ``FEW`` verdicts of the lifetime is an expiry: fewer are lost messages, and no
-  sign of a queue.
+  more than one in eight of the last verdicts is an expiry: fewer are lost messages, and no sign of
+  a queue.
 * *Growth*, only if a record waited for the window since the last answer (RFC 7661: a window that
   does not limit is not validated). Each answer adds 1 below the threshold (slow start) and
   ``GAIN`` above it, while answers take about as long as the fastest lately. If they take longer,
@@ -36,8 +36,8 @@ FIRST = 10
 """Records in flight at first, if expired verdicts of an earlier program wait at the start."""
 PATIENCE = 1.0
 """Seconds without an answer that are no silence."""
-FEW = 8
-"""Answers per expiry from which on expiries do not shrink the window."""
+MANY = 1 / 8
+"""Part of the last verdicts up to which expiries do not shrink the window."""
 GAIN = 1 / 16
 """What an answer adds above the threshold."""
 NEAR, SLACK = 1.5, 0.1
@@ -55,9 +55,10 @@ class Window:
     100
     >>> for _ in range(8):
     ...     window.sent(0.0)
-    >>> window.expired(60.0)
-    >>> window.size, window.room(61.0), window.down_since
-    (4.0, 1, 61.0)
+    >>> for _ in range(8):
+    ...     window.expired(60.0)
+    >>> window.room(61.0), window.size, window.down_since
+    (1, 1.0, 61.0)
     """
 
     most: float
@@ -80,9 +81,8 @@ class Window:
     """Seconds of silence after which one more record is sent."""
     _expired: bool = False
     """Whether a record has expired since the last answer."""
-    _answers: int = 0
-    _expiries: int = 0
-    _counted_since: float = -math.inf
+    _share: float = 0.0
+    """Part of the last verdicts that are expiries, smoothed over 16 of them."""
     _cut_at: float = -math.inf
     """When the window shrank last because of an expiry."""
     _mean: float = -1.0
@@ -134,7 +134,7 @@ class Window:
             self._learn(now, took)
         self.down_since, self._expired = None, False
         self._quiet_since, self._next_probe = now, 0.0
-        self._answers += 1
+        self._share -= self._share / 16
         if self._limits and self.size < self.most:
             gain = 1.0 / self.size
             if took <= NEAR * self._fastest + min(SLACK, self.lifetime / 20):
@@ -144,10 +144,8 @@ class Window:
 
     def expired(self, now: float) -> None:
         """Note that a record expired without an answer."""
-        if now >= self._counted_since + self.lifetime:
-            self._answers, self._expiries, self._counted_since = 0, 0, now
-        self._expiries += 1
-        if now >= self._cut_at + self.lifetime and self._expiries * FEW > self._answers:
+        self._share += (1 - self._share) / 16
+        if now >= self._cut_at + self.lifetime and self._share > MANY:
             self.size = max(1.0, min(self.size, self.in_flight / 2))
             if self.down_since is None:
                 self._threshold = self.size

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
-from acker_redis import OpenTree
+from acker_redis import OpenTree, SourceEdge
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.aio.group import AsyncGroup
 from acker_redis.trees.pending import Record, Verdict
@@ -80,6 +80,9 @@ class Twin:
     @property
     def pending(self) -> int:
         return self.source.pending
+
+    def status(self) -> list[SourceEdge]:
+        return self.source.status()
 
     def emit(self, *args: Any, **options: Any) -> Any:
         return self._loop.call(self.source.emit(*args, **options))

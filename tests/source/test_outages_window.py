@@ -1,0 +1,230 @@
+"""A source in an outage of its consumers: probes, free attempts, and what it says of them."""
+
+import contextlib
+
+import pytest
+
+from acker_redis import Acker, Backoff, Entry, Outcome, Record
+from acker_redis.errors import BacklogError, BufferFullError, ConfigError
+from acker_redis.trees.pending import Pending
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, CallbackLog
+from tests.source.conftest import AnySource, Clock, MakeSource
+from tests.support import backlog, tick
+
+LIFE = 3 * 3600.0
+"""Seconds that trees live at least, in the tests' configuration; all sleeps are moved clocks."""
+
+
+@pytest.fixture
+def acker(make_any_acker: MakeAcker) -> Acker:
+    return make_any_acker(edges=("parts", "dead"))
+
+
+def expire(source: AnySource, acker: Acker, clock: Clock) -> None:
+    """Let a lifetime pass: all trees expire, and the source hears it and sends what it may."""
+    tick(acker, 4)
+    clock.advance(acker.config.timeout_ms / 1000 + 1)
+    for _ in range(3):
+        source.step()
+
+
+def test_an_outage_makes_no_dead_letter_and_ends_by_itself(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, attempts=2, give_up_after=10**9)
+    for number in range(20):
+        source.emit(f"r{number}")
+    source.step()
+    for _ in range(30):
+        expire(source, acker, clock)
+    assert not [word for word in called.take() if word.startswith("dead")]
+    assert source.pending == 20
+    assert len(bolts.sent) < 60, "probes, one a lifetime"
+    assert len({record.source_id for record, *_ in bolts.sent}) == 20, "they go round"
+    for _ in range(60):
+        bolts.ack()
+        clock.advance(2)
+        source.step()
+    assert (source.pending, source.status()[0].down_for) == (0, None)
+
+
+def test_attempt_of_a_live_edge_counts(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    """A poison record: after each of its attempts others are acked, so all of them count."""
+    source = make_source(acker, bolts.send, attempts=3)
+    source.emit("poison")
+    for number in range(40):
+        source.emit(f"r{number}")
+        source.step()
+        bolts.sent = [each for each in bolts.sent if each[0].source_id != "poison"]
+        bolts.ack()
+        expire(source, acker, clock)
+        bolts.sent = [each for each in bolts.sent if each[0].source_id != "poison"]
+        bolts.ack()
+        source.step()
+        words = called.take()
+        if any(word.startswith("dead poison") for word in words):
+            break
+    else:
+        pytest.fail("the poison record never became a dead letter")
+    assert number < 15
+
+
+@pytest.mark.parametrize(("idle_ms", "free"), [(60_000, 1), (55_000, 1), (50_000, 0), (0, 0)])
+def test_probe_whose_tree_had_a_row_counts(idle_ms: int, free: int) -> None:
+    """Somebody works on it, too slowly. A row right after TRACK is of the source itself."""
+    pending = Pending(5, Backoff(0, 0), True, most=10)
+    pending.live_for(60.0)
+    pending.add(Record("slow"))
+    for number, now in enumerate((0.0, 61.0), 1):
+        record = pending.next(now)
+        assert record
+        pending.tracking(record, number, now)
+        nack = Outcome("nack", "expired", number, "slow", 60_000, "", "idle", 0, idle_ms)
+        (_,) = pending.verdicts(Entry(0, f"{number}-0", 0, (nack,)), now + 60)
+    assert (record.attempt, record.free) == (2 - free, free)
+
+
+def test_record_is_given_up_after_a_time_of_free_attempts(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, attempts=2, give_up_after=20 * LIFE)
+    source.emit("a")
+    source.step()
+    for _ in range(18):
+        expire(source, acker, clock)
+    assert not [word for word in called.take() if word.startswith("dead")]
+    for _ in range(4):
+        expire(source, acker, clock)
+    assert called.take()[-1].startswith("dead a outage no answer for 2")
+    assert source.pending == 0
+
+
+def test_dead_edge_does_not_hold_the_others_up(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, max_pending=20)
+    source.emit("first", edge="parts")
+    with pytest.raises(BufferFullError):
+        for number in range(30):
+            source.emit(f"d{number}", edge="dead", timeout=0)
+    for _ in range(5):
+        expire(source, acker, clock)
+        bolts.sent = [each for each in bolts.sent if each[0].edge == "parts"]
+        bolts.ack()
+    for number in range(50):
+        source.emit(f"p{number}", edge="parts", timeout=0)
+        source.step()
+        assert [record.source_id for record, *_ in bolts.sent if record.edge == "parts"]
+        bolts.sent = [each for each in bolts.sent if each[0].edge == "parts"]
+        bolts.ack()
+        source.step()
+    dead, parts = source.status()
+    assert (dead.edge, dead.waiting > 10, dead.down_for is not None) == ("dead", True, True)
+    assert (parts.edge, parts.down_for) == ("parts", None)
+    assert source.pending <= 20
+
+
+def test_it_begins_carefully_if_expired_verdicts_wait(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, clock: Clock
+) -> None:
+    before = make_source(acker, bolts.send)
+    before.emit("old")
+    before.step()
+    before.stop()
+    tick(acker, 4)
+    source = make_source(acker, bolts.send)
+    for number in range(100):
+        source.emit(f"r{number}")
+    source.step()
+    assert source.status()[0].in_flight == 10
+
+
+def test_record_says_why_it_waits(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, backoff=Backoff(1, 1))
+    for name in "ab":
+        source.emit(name, edge="parts")
+    source.step()
+    a, b = (record for record, *_ in bolts.sent)
+    assert a.delivery == "in flight on edge parts, attempt 1"
+    expire(source, acker, clock)
+    assert a.delivery == "waits after attempt 1: back-off"
+    clock.advance(1)
+    source.step()
+    a, b = (a, b) if bolts.sent[-1][0] is a else (b, a)
+    assert a.delivery == "in flight on edge parts, attempt 2, a probe"
+    assert "nothing is answered on edge parts, one probe a lifetime is sent" in b.delivery
+    expire(source, acker, clock)
+    assert (a.attempt, a.free) == (1, 1)
+    assert Record("new").delivery == "not taken in yet"
+
+
+def test_adaptive_false_sends_all_at_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, adaptive=False, attempts=3)
+    for number in range(20):
+        source.emit(f"r{number}")
+    source.step()
+    for _ in range(2):
+        expire(source, acker, clock)
+    assert len(bolts.sent) == 60
+    assert source.status()[0].window is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [("adaptive", 1, "adaptive is True or False"), ("give_up_after", 0, "more than 0")],
+)
+def test_bad_settings_are_refused(
+    make_source: MakeSource, acker: Acker, option: str, value: object, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_source(acker, print, **{option: value})
+
+
+@pytest.mark.parametrize("killed_after", [None, *range(6)])
+def test_outage_that_fills_the_backlog_ends_by_itself(
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_after: int | None,
+) -> None:
+    """Also with the smallest window, and if the program is killed anywhere and started again."""
+    acker, let_go = make_any_acker(outcomes_limit=10), list[bool]()
+    bolts, real = Bolts(acker), Pending.let_go
+    monkeypatch.setattr(Pending, "let_go", lambda *args: let_go.append(True) or real(*args))
+    names = {f"r{number}" for number in range(20)}
+
+    def started() -> AnySource:
+        source = make_source(acker, bolts.send, reload=Record, give_up_after=10**9)
+        for name in sorted(names - {word[4:] for word in called.words if word[:3] == "ack"}):
+            source.emit(name)
+        return source
+
+    def turn() -> None:
+        tick(acker, 4)
+        clock.advance(LIFE + 1)
+        for _ in range(3):
+            with contextlib.suppress(BacklogError):
+                source.step()
+
+    source = started()
+    for number in range(6):
+        if number == killed_after:
+            source._flows.pending = None
+            source = started()
+        turn()
+    assert let_go, "the backlog was full"
+    assert not [word for word in called.words if word.startswith("dead")]
+    for _ in range(60):
+        bolts.ack()
+        turn()
+    assert (source.pending, backlog(acker)) == (0, 0)
+    assert names == {word[4:] for word in called.words if word.startswith("ack")}

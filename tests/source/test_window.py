@@ -1,0 +1,180 @@
+"""The window of an edge, rule by rule, with a clock that the test moves."""
+
+import math
+
+import pytest
+
+from acker_redis.trees.window import Window
+
+T = 10.0
+"""Seconds that trees live."""
+
+
+def busy(window: Window, now: float, count: int, took: float = 0.1, waits: bool = True) -> None:
+    """Send and answer records, one window after the other, while others wait."""
+    for _ in range(count):
+        if waits:
+            window.waits()
+        window.sent(now)
+        window.answered(now, took)
+
+
+def down(most: int = 100) -> Window:
+    """Return the window of an edge that has answered, and is down at time 10."""
+    window = Window(most, T)
+    busy(window, 0.0, 1)
+    for _ in range(8):
+        window.sent(0.0)
+    window.room(T)
+    return window
+
+
+def test_it_begins_open_and_never_exceeds_the_most() -> None:
+    window = Window(100, T)
+    assert window.room(0.0) == 100
+    busy(window, 0.0, 50)
+    assert (window.size, window.room(0.0)) == (100, 100)
+
+
+def test_silence_lets_one_record_go_each_time_it_doubles() -> None:
+    window = Window(100, T)
+    busy(window, 0.0, 20)
+    window.sent(0.0)
+    at = []
+    for tenth in range(1, 95):
+        if window.room(tenth / 10) and tenth > 10:
+            at.append(tenth / 10)
+            window.sent(tenth / 10)
+    assert at == [1.1, 2.2, 4.4, 8.8]
+    window.answered(9.5, 9.5)
+    assert window.size == 5, "what was in flight"
+
+
+def test_one_slow_record_does_not_hold_the_others_back() -> None:
+    window = Window(100, T)
+    busy(window, 0.0, 20)
+    window.sent(0.0)
+    assert window.room(1.1) == 1
+    window.sent(1.1)
+    window.answered(1.2, 0.1)
+    assert window.room(1.2) >= 1
+
+
+def test_edge_without_an_answer_for_a_lifetime_gets_one_probe_a_lifetime() -> None:
+    window = down()
+    assert (window.size, window.down_since) == (1, T)
+    for _ in range(8):
+        window.expired(T + 1)
+    sent = 0
+    for tenth in range(110, 1000):
+        now = tenth / 10
+        if window.room(now):
+            sent += 1
+            window.sent(now)
+        if tenth % 100 == 20:
+            window.expired(now)
+    assert sent == 9
+
+
+def test_probes_go_on_while_records_are_stuck_on_a_shard_that_is_away() -> None:
+    window = down()
+    assert window.in_flight == 8
+    assert window.room(3 * T) == 1
+
+
+def test_first_answer_opens_it_again_fast() -> None:
+    window = down()
+    for _ in range(8):
+        window.expired(T)
+    window.sent(T)
+    window.answered(T + 1, 1.0)
+    assert (window.down_since, window.size) == (None, 1)
+    busy(window, T + 1, 8)
+    assert window.size >= 8, "one an answer, up to what was in flight before"
+    busy(window, T + 1, 100)
+    assert window.size < 40, "slower above that"
+
+
+def test_failure_is_an_answer() -> None:
+    """A consumer that fails each record is there: nothing shrinks."""
+    window = Window(100, T)
+    for second in range(100):
+        window.sent(second)
+        window.answered(second, 0.1)
+    assert (window.size, window.down_since) == (100, None)
+
+
+def test_expiries_halve_it_once_a_lifetime() -> None:
+    window = Window(100, T)
+    for _ in range(100):
+        window.sent(0.0)
+    for _ in range(50):
+        window.expired(5.0)
+    assert 45 < window.size < 50
+    window.expired(5.0 + T)
+    assert 20 < window.size <= 25
+
+
+def test_few_expiries_among_answers_shrink_nothing() -> None:
+    window = Window(100, T)
+    for round_ in range(50):
+        busy(window, round_, 10)
+        window.sent(round_)
+        window.expired(round_)
+    assert window.size == 100
+
+
+def test_window_that_does_not_limit_does_not_grow() -> None:
+    window = Window(100, T, size=10)
+    busy(window, 0.0, 50, waits=False)
+    assert window.size == 10
+    busy(window, 0.0, 5)
+    assert window.size == 15
+
+
+def test_it_grows_slowly_while_answers_have_queued() -> None:
+    window = Window(1000, T, size=10)
+    busy(window, 0.0, 10, took=0.1)
+    size = window.size
+    busy(window, 0.0, 20, took=3.0)
+    assert 0 < window.size - size < 2
+
+
+def test_what_was_not_sent_says_nothing() -> None:
+    window = Window(100, T)
+    window.sent(0.0)
+    window.withdrawn()
+    assert (window.in_flight, window.room(20.0), window.down_since) == (0, 100, None)
+
+
+def test_time_in_which_no_answer_could_be_heard_is_no_silence() -> None:
+    window = Window(100, T)
+    busy(window, 0.0, 10)
+    window.sent(0.0)
+    window.pardon(50.0)
+    assert (window.room(50.5), window.down_since) == (99, None)
+
+
+@pytest.mark.parametrize("now", [0.0, 1e9])
+def test_infinite_window_never_limits(now: float) -> None:
+    window = Window(math.inf, T)
+    for _ in range(10_000):
+        window.sent(0.0)
+    assert window.room(now) == math.inf
+
+
+def test_window_of_one() -> None:
+    window = Window(1, T)
+    assert window.room(0.0) == 1
+    window.sent(0.0)
+    assert window.room(0.0) == 0
+    window.answered(0.1, 0.1)
+    assert window.room(0.1) == 1
+
+
+def test_long_idle_time_is_no_silence() -> None:
+    window = Window(100, T)
+    busy(window, 0.0, 10)
+    assert window.room(1e6) == 100
+    window.sent(1e6)
+    assert (window.room(1e6 + 0.5), window.down_since) == (99, None)

@@ -89,7 +89,7 @@ class Source:
             tree. Must be longer than trees live; by default 1.5 times that plus 5 s. A touch
             restarts it.
         poll: Longest pause between two reads of the stream, in seconds.
-        adaptive: Whether windows limit what is in flight; without, only ``max_pending`` does.
+        adaptive: Whether windows limit the records in flight; without, only ``max_pending`` does.
         give_up_after: Seconds from this program's first attempt of a record after which a free
             attempt is its last: it is dead with reason ``outage``. A restart begins again.
 
@@ -191,7 +191,7 @@ class Source:
         return self._flows.live()
 
     def status(self) -> list[SourceEdge]:
-        """Return for each edge its window, what is in flight and what waits. Thread-safe.
+        """Return for each edge its window, and the records in flight and waiting. Thread-safe.
 
         ``down_for`` is set while nothing is answered: then only probes are sent. Why one record
         waits: :attr:`Record.delivery`.

@@ -203,7 +203,7 @@ class Pending:
         self.edges: dict[str, Edge] = {}
         """The records by the edge of their first messages."""
         self._urgent: deque[Record] = deque()
-        """Records to track at once, whatever the windows are."""
+        """Records to track at once, regardless of windows."""
         self._rooms_at: float | None = None
         """When the room of the edges was found; None: find it again."""
         self._waiting: list[tuple[float, int, Record]] = []
@@ -345,7 +345,7 @@ class Pending:
         """Allow taking entries early, so that ``wanted[shard]`` fewer verdicts wait on each shard.
 
         Only entries whose nacked records are all due are chosen. :meth:`next` then returns those
-        records first, whatever the windows are, and the caller tracks them at once. Entries with
+        records first, regardless of windows, and the caller tracks them at once. Entries with
         the fewest such records are chosen first, and no more than needed. Returns False, and
         chooses none, while the entries of a shard do not suffice because their records still wait
         for the back-off.
@@ -494,7 +494,7 @@ class Pending:
         if known:
             self._landed(verdict, now)
         elif verdict.reason == "expired" and self._first == self._most and not self._begun:
-            # Trees of an earlier program expired, so nobody may be there to process more.
+            # Trees of an earlier program expired, so its consumers may be away.
             self._first = min(self._most, FIRST)
             for edge in self.edges.values():
                 edge.window.size = self._first
@@ -517,7 +517,7 @@ class Pending:
         self._rooms_at = None
 
     def _landed(self, verdict: Verdict, now: float) -> None:
-        """Tell the window of the edge what came of an attempt that was in flight."""
+        """Tell the window of the edge how an attempt in flight has ended."""
         verdict.record._sent = False
         window = self._edge_of(verdict.record).window
         self._rooms_at = None

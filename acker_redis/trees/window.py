@@ -7,15 +7,15 @@ metastable failure (Bronson et al., HotOS 2021). A window keeps in the source wh
 cannot finish in time.
 
 **The control.** Additive increase, multiplicative decrease (Chiu and Jain, 1989; RFC 5681). An
-*answer* is an ack or a failure: somebody has processed the record. The rules:
+*answer* is an ack or a failure: a consumer has processed the record. The rules:
 
 * *Begin.* The window is open. It is ``FIRST`` if expired verdicts of an earlier program wait.
 * *Silence.* If no answer came for longer than answers take (their mean and four deviations, as in
   RFC 6298, and at least ``PATIENCE``), one more record is sent each time the silence has doubled,
   and one a lifetime later on. So the queue of a consumer that has stopped stays short.
-* *Down.* A lifetime without an answer, while something was in flight. What is sent are probes, one
+* *Down.* A lifetime without an answer, while records were in flight. Then only probes are sent, one
   a lifetime. The first answer ends it; then the window is 1.
-* *Expiry.* The window becomes half of what was in flight, at most once a lifetime, and only if
+* *Expiry.* The window becomes half of the records in flight, at most once a lifetime, and only if
   more than one in eight of the last verdicts is an expiry: fewer are lost messages, and no sign of
   a queue.
 * *Growth*, only if a record waited for the window since the last answer (RFC 7661: a window that
@@ -23,7 +23,7 @@ cannot finish in time.
   ``GAIN`` above it, while answers take about as long as the fastest lately. If they take longer,
   there is a queue, so a larger window brings nothing: an answer adds 1 in a whole window.
 
-The threshold is what was in flight before the window shrank. The constants come from the
+The threshold is the number in flight before the window shrank. The constants come from the
 simulation in ``tests/source/test_window_stability.py``.
 
 All times are in seconds of one clock that does not go back.
@@ -126,7 +126,7 @@ class Window:
     def answered(self, now: float, took: float) -> None:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
         if self.down_since is not None:
-            # The record waited behind those that had expired: it says nothing about the others.
+            # The record waited after messages whose trees had ended: it says nothing about the others.
             self._mean, self._fastest = -1.0, math.inf
         else:
             if self._silent(self._quiet(now)):
@@ -162,7 +162,7 @@ class Window:
         self._quiet_since, self._next_probe = now, 0.0
 
     def _quiet(self, now: float) -> float:
-        """Return for how long no answer came to what was sent."""
+        """Return for how long no answer has come to the records in flight."""
         return now - self._quiet_since if self.in_flight or self._expired else 0.0
 
     def _silent(self, quiet: float) -> bool:

@@ -38,7 +38,7 @@ class Record:
 
 @dataclass
 class Result:
-    """What came of a run."""
+    """The counts of a run."""
 
     emitted: int = 0
     acked: list[int] = field(default_factory=list)
@@ -80,7 +80,7 @@ def run(
         delay: Seconds from the work to the source; at random by up to ``jitter`` of it.
 
     """
-    draw, number = random.Random(seed), itertools.count()  # noqa: S311 - a simulation
+    draw, number = random.Random(seed), itertools.count()
     windows = [Window(most, lifetime) for _ in range(sources)]
     new, due = ([deque[Record]() for _ in windows] for _ in range(2))
     later: list[list[tuple[float, int, Record]]] = [[] for _ in windows]

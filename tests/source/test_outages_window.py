@@ -74,7 +74,7 @@ def test_attempt_of_a_live_edge_counts(
 
 @pytest.mark.parametrize(("idle_ms", "free"), [(60_000, 1), (55_000, 1), (50_000, 0), (0, 0)])
 def test_probe_whose_tree_had_a_row_counts(idle_ms: int, free: int) -> None:
-    """Somebody works on it, too slowly. A row right after TRACK is of the source itself."""
+    """A consumer works on it, too slowly. A row right after TRACK is of the source itself."""
     pending = Pending(5, Backoff(0, 0), True, most=10)
     pending.live_for(60.0)
     pending.add(Record("slow"))

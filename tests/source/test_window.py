@@ -47,7 +47,7 @@ def test_silence_lets_one_record_go_each_time_it_doubles() -> None:
             window.sent(tenth / 10)
     assert at == [1.1, 2.2, 4.4, 8.8]
     window.answered(9.5, 9.5)
-    assert window.size == 5, "what was in flight"
+    assert window.size == 5, "the records in flight"
 
 
 def test_one_slow_record_does_not_hold_the_others_back() -> None:
@@ -90,7 +90,7 @@ def test_first_answer_opens_it_again_fast() -> None:
     window.answered(T + 1, 1.0)
     assert (window.down_since, window.size) == (None, 1)
     busy(window, T + 1, 8)
-    assert window.size >= 8, "one an answer, up to what was in flight before"
+    assert window.size >= 8, "one an answer, up to the number in flight before"
     busy(window, T + 1, 100)
     assert window.size < 40, "slower above that"
 
@@ -140,7 +140,7 @@ def test_it_grows_slowly_while_answers_have_queued() -> None:
     assert 0 < window.size - size < 2
 
 
-def test_what_was_not_sent_says_nothing() -> None:
+def test_record_that_was_not_sent_says_nothing() -> None:
     window = Window(100, T)
     window.sent(0.0)
     window.withdrawn()

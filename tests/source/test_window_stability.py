@@ -9,7 +9,7 @@ from tests.source.queue_model import Result, run
 from tests.tiers import budget
 
 LIMIT = 1.3
-"""Time to normal, by the time in which a perfect system works off what has arrived."""
+"""Time to normal, by the time in which a perfect system works off the records that arrived."""
 
 
 def perfect(away: float, load: float) -> float:
@@ -87,7 +87,7 @@ def test_no_pipeline_starves_and_none_oscillates() -> None:
     """
     tried = 0
     for seed in range(budget().seeds):
-        draw = random.Random(seed)  # noqa: S311 - a simulation
+        draw = random.Random(seed)
         lifetime, capacity = draw.choice([1, 2, 4, 10]), draw.choice([5, 20, 45, 200])
         load, share = draw.choice([0.3, 0.5, 0.7, 0.8]), draw.choice([0, 0, 0.01, 0.1, 0.3])
         away, most = lifetime * draw.choice([0.5, 1, 2, 5, 10]), draw.choice([100, 1000, 10_000])

@@ -126,7 +126,7 @@ class Window:
     def answered(self, now: float, took: float) -> None:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
         if self.down_since is not None:
-            # The record waited after messages whose trees had ended: it says nothing about the others.
+            # It waited after messages whose trees had ended, so its time says nothing.
             self._mean, self._fastest = -1.0, math.inf
         else:
             if self._silent(self._quiet(now)):

@@ -3,6 +3,7 @@
 No test waits: entries get ids of the past, and the memory of the shard is set in ``meta``.
 """
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,11 +12,17 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis import Acker, AckerConfig, Batch, MessageId, RedisUnavailableError
+from acker_redis import Acker, AckerConfig, Backoff, Batch, MessageId, RedisUnavailableError, Source
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.integrations.core.ended import Ended, Sent
 from acker_redis.integrations.streams import StreamWorker
 from acker_redis.protocol.keys import ShardKeys
+from tests.cluster.fixtures import cluster, session_cluster
+from tests.cluster.servers import Cluster
 from tests.support import tick
+from tests.waiting import wait_until
+
+__all__ = ["cluster", "session_cluster"]
 
 CONFIG = AckerConfig(tick_ms=60_000, publish=False)
 """A tree lives two to three minutes."""
@@ -256,6 +263,79 @@ def test_run_skips_and_goes_on(queue: Queue) -> None:
 
         worker.run(handle)
         assert (worker.skipped, queue.handled) == (4, [b"5:4242"])
+
+
+LIFE, SKEW = 180, 600
+
+
+@pytest.mark.parametrize(
+    ("age", "since", "until", "is_skipped"),
+    [
+        (3600, 3600 + LIFE + SKEW + 5, 3600 - SKEW - 5, True),
+        (3600, 3600 + LIFE + SKEW - 5, 3600 - SKEW - 5, False),
+        (3600, 3600 + LIFE + SKEW + 5, 3600 - SKEW + 5, False),
+        (120 + SKEW + 5, 7200, 0, True),
+        (120 + SKEW - 5, 7200, 0, False),
+    ],
+)
+def test_another_clock_needs_ten_minutes_to_spare(
+    queue: Queue, age: float, since: float, until: float, is_skipped: bool
+) -> None:
+    queue.remember(since, until)
+    sent = [Sent(at, lambda: "1:7") for at in (None, queue.now_ms() - int(age * 1000))]
+    found = queue.acker.connection.drive(Ended(queue.acker.flows).find(sent))
+    assert found == ({1} if is_skipped else set())
+
+
+def test_clock_of_the_consumer_and_slow_answers_skip_nothing(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that is an hour ahead looks up too much. The time of its call counts, too."""
+    queue.remember(since=OLD + LIFE + 5, until=50)
+
+    def find(age: float) -> set[int]:
+        ended = Ended(queue.acker.flows, queue.now_ms)
+        sent = [Sent(queue.now_ms() - int(age * 1000), lambda: "1:7")]
+        return queue.acker.connection.drive(ended.find(sent))
+
+    assert find(OLD) == {0}
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time", lambda: queue.now_ms() / 1000 + 3600)
+        assert (find(119), find(121)) == (set(), {0})
+    with monkeypatch.context() as patch:
+        times = itertools.count(time.monotonic(), 10)
+        patch.setattr("acker_redis.integrations.core.ended.time.monotonic", lambda: next(times))
+        assert (find(OLD), find(OLD - 120)) == (set(), {0})
+
+
+def test_source_replays_what_its_worker_skips(queue: Queue) -> None:
+    """The first message is skipped after its tree has expired; the second acks the record."""
+    done: list[str] = []
+
+    def send(record: Any, ids: list[MessageId]) -> None:
+        queue.put(ids[0], OLD if record.attempt == 1 else 0)
+
+    source = Source(
+        queue.acker, "shop", send, backoff=Backoff(0, 0), poll=0.01,
+        on_ack=lambda record: done.append(record.source_id),
+    )  # fmt: skip
+    with source:
+        source.emit("order-1", "a hat")
+        wait_until(lambda: queue.client.xlen(queue.stream) == 1, "the first message")
+        tick(queue.acker, 3)
+        queue.remember()
+        wait_until(lambda: queue.client.xlen(queue.stream) == 2, "the second message")
+        assert queue.work() == 1
+        wait_until(lambda: done == ["order-1"], "the ack")
+    assert len(queue.handled) == 1
+
+
+def test_clock_of_a_stream_in_a_cluster(cluster: Cluster) -> None:
+    client = cluster.client()
+    with Acker(cluster.client(), "skip") as acker:
+        worker = StreamWorker(acker, client, "orders", "group", skip_ended=True)
+        seconds, _ = client.get_redis_connection(client.get_node_from_key("orders")).time()
+        assert 0 <= worker._group.now_ms() - seconds * 1000 < 60_000
 
 
 def test_clock_is_that_of_the_queue(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,12 @@ from acker_redis import Acker, ClosedError, ConfigError, MessageId, Source
 from acker_redis.integrations.core.settling import Leased
 from acker_redis.integrations.core.work import current
 from acker_redis.integrations.sqs import SqsSender, SqsWorker
+from acker_redis.integrations.sqs.queue import Sqs as SqsQueue
+from acker_redis.protocol.keys import ShardKeys
 from tests.integrations.sqs import moto
 from tests.integrations.test_batches import Sqs, open_ids
 from tests.integrations.test_kafka import track, verdicts
+from tests.support import tick
 from tests.waiting import wait_until
 
 __all__ = ["moto"]
@@ -70,6 +74,30 @@ def test_message_is_deleted_when_it_is_acked_with_its_children(rig: Sqs) -> None
     assert open_ids(rig, [child])
     (id_,) = child.values()
     assert rig.acker.ids.edges_of(id_) == ("priced",)
+
+
+def test_sqs_messages_of_ended_trees_are_skipped(rig: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQS has another clock: a message must be older than a tree lives, and ten minutes more."""
+    meta, client = ShardKeys(rig.acker.namespace, 0).meta, rig.acker.connection.client
+    tick(rig.acker)
+    _, until, run = client.hget(meta, "whole").decode().split(":")
+    client.hset(meta, "whole", f"{int(until) - 7_200_000}:{until}:{run}")
+    rig.put("live")
+    rig.put("young", "ended", headers={"acker-tuple": "1:7"})
+    seen: list[str] = []
+    sent_ms = SqsQueue.sent_ms
+
+    def older(self: SqsQueue, key: Any, body: Any) -> int | None:
+        sent = sent_ms(self, key, body)
+        assert sent is not None
+        assert abs(sent - time.time() * 1000) < 60_000
+        return sent - (600_000 if body["Body"] == "young" else 3_600_000)
+
+    monkeypatch.setattr(SqsQueue, "sent_ms", older)
+    with rig.worker(skip_ended=True) as worker:
+        handle(worker, lambda message: seen.append(message["Body"]), 2)
+        assert (sorted(seen), worker.skipped) == (["live", "young"], 1)
+    assert rig.confirmed() == 3
 
 
 def test_id_may_be_a_binary_attribute(rig: Sqs) -> None:

@@ -1,16 +1,19 @@
 """``alive``: for which time a shard's memory is whole. proof/cases has which trees are pending."""
 
+import random
+
 import pytest
 import redis
 
-from acker_redis import Acker, Batch, SchemaError, WrongShardError
+from acker_redis import Acker, Batch, InvalidBatchError, SchemaError, WrongShardError
 from acker_redis.flows.alive import ask_alive
 from acker_redis.ops.reshard import reshard
-from acker_redis.protocol.alive import MAX_ROWS, MAX_SKEW_MS, Alive, parse_alive
-from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.alive import MAX_ROWS, MAX_SKEW_MS, Alive, alive, parse_alive
+from acker_redis.protocol.ids import SLOTS, block_anchor
 from acker_redis.protocol.keys import ShardKeys, feed_tag
+from proof.reference.blocks import BlockRow
 from tests.conftest import MakeAcker
-from tests.support import tick
+from tests.support import partial_block, send_blocks, tick
 
 
 def ask(acker: Acker, *anchors: int) -> dict[int, tuple[bool, Alive]]:
@@ -113,6 +116,30 @@ def test_more_anchors_than_a_call_has(make_acker: MakeAcker) -> None:
     pending = {anchor for anchor, (is_pending, _) in found.items() if is_pending}
     assert pending == {4, 5, 4 * MAX_ROWS, block_anchor(3, 1)}
     assert len(found) == len({*anchors})
+
+
+def test_each_slot_of_large_blocks(acker: Acker) -> None:
+    """Numbers of 50 bits, slots of two bytes, absent and failed ones at all places of a byte."""
+    chance = random.Random(1)
+    pending: set[int] = set()
+    asked: list[int] = []
+    for block in (2**50 - 3, 2**49 + 2**33 + 7, 4097 << 20):
+        slots = {slot for slot in range(600) if chance.random() < 0.7} | {599}
+        send_blocks(acker, partial_block(block, 600, dict.fromkeys(slots, 9)))
+        failed = {slot for slot in slots if chance.random() < 0.3}
+        send_blocks(acker, BlockRow(block, {}, failed=dict.fromkeys(failed, "no")))
+        anchors = [block_anchor(block, slot) for slot in range(1024)]
+        pending |= {anchors[slot] for slot in slots - failed}
+        asked += [*anchors, block_anchor(block - 1, 0), block_anchor(block, SLOTS - 1)]
+    found = ask(acker, *asked)
+    assert {anchor for anchor, (is_pending, _) in found.items() if is_pending} == pending
+
+
+def test_call_has_up_to_1024_anchors(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    assert acker.connection.run(alive(keys, range(1, MAX_ROWS + 1)))[5] == bytes(MAX_ROWS // 8)
+    with pytest.raises(InvalidBatchError, match="1 to 1024 anchors"):
+        acker.connection.run(alive(keys, range(1, MAX_ROWS + 2)))
 
 
 @pytest.mark.parametrize("reply", [[], [1, 2, 3, 1, b"of", b""], [1, 2, 3, 1, b"of", 5], None])

@@ -23,6 +23,7 @@ from acker_redis.arguments import check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.aiokafka.producer import Got
 from acker_redis.integrations.core.batches import Messages, run_batch_async
+from acker_redis.integrations.core.ended import Ended, Sent
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
@@ -31,6 +32,8 @@ from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETT
 from acker_redis.integrations.kafka_messages.partitions import Place, check_auto_commit, runs
 
 log = logging.getLogger(__name__)
+
+_LOG_APPEND_TIME = 1
 
 Handler = Callable[[Any], Awaitable[object]]
 BatchHandler = Callable[[Messages], Awaitable[object]]
@@ -71,6 +74,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             example to send it to a dead-letter topic; it may be a coroutine function. What it sends
             is not tracked, but the offset waits for its delivery. If it raises, or Kafka refuses
             what it has sent, the exception ends :meth:`run`.
+        skip_ended: See :class:`acker_redis.integrations.kafka.TrackedConsumer`: right only for
+            topics into which a :class:`Source` or an outbox sends.
         **config: The arguments of :class:`aiokafka.AIOKafkaConsumer`. ``enable_auto_commit`` is
             False.
 
@@ -91,7 +96,12 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     """
 
     def __init__(
-        self, acker: AsyncAcker, *topics: str, on_failure: OnFailure | None = None, **config: Any
+        self,
+        acker: AsyncAcker,
+        *topics: str,
+        on_failure: OnFailure | None = None,
+        skip_ended: bool = False,
+        **config: Any,
     ) -> None:
         check_is(acker, AsyncAcker, "a TrackedAsyncConsumer")
         check_auto_commit(config, "enable_auto_commit", "TrackedAsyncConsumer")
@@ -102,10 +112,16 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         self._sink = AsyncProducer(acker)
         self._in_process = InProcess(Got, self, lambda: acker.flows.ids, on_failure)
         self._assigned = self._in_process.partitions
+        self._ended = Ended(acker.flows) if skip_ended else None
         self._finish = asyncio.Event()
         self._left = False
         if topics:
             self.subscribe(topics)
+
+    @property
+    def skipped(self) -> int:
+        """Messages that no handler got, because their trees had ended."""
+        return self._in_process.skipped
 
     @property
     def current(self) -> AsyncHandle:
@@ -248,7 +264,8 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
     ) -> None:
         """Await ``handler`` with messages, as :meth:`run_batches` does; see :meth:`handle`."""
         records = [*messages]
-        with self._in_process.batch(records, map(_located, records), _id_text) as batch:
+        ended = await self._look_up(records)
+        with self._in_process.batch(records, map(_located, records), _id_text, ended) as batch:
             await self.acker.fresh_ids()
             await run_batch_async(batch.given, handler, isolate)
             await self._sink.add_acks(*batch.returned())
@@ -331,10 +348,21 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                     log.warning("offsets are not committed, the next commit follows: %s", error)
 
     async def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
-        for message in messages:
+        ended = await self._look_up(messages)
+        for at, message in enumerate(messages):
             if self._finish.is_set():
                 break
-            await self.handle(message, handler)
+            if at in ended:
+                self._in_process.skip(*_located(message))
+            else:
+                await self.handle(message, handler)
+
+    async def _look_up(self, messages: list[Any]) -> set[int]:
+        """Return the positions of the messages that are skipped."""
+        if self._ended is None:
+            return set()
+        sent = [Sent(_appended_ms(each), partial(_id_text, each)) for each in messages]
+        return await self.acker.connection.drive(self._ended.find(sent))
 
     def _moved(self, partitions: Iterable[TopicPartition]) -> bool:
         for each in partitions:
@@ -388,6 +416,11 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
 
 def _located(message: Any) -> tuple[Place, int]:
     return (message.topic, message.partition), message.offset
+
+
+def _appended_ms(message: Any) -> int | None:
+    """Return when the broker has appended a message, in ms since 1970; None if that is unknown."""
+    return message.timestamp if message.timestamp_type == _LOG_APPEND_TIME else None
 
 
 def _id_text(message: Any) -> str | bytes:

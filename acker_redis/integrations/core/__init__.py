@@ -2,11 +2,11 @@
 
 ``work.py`` is the message in process, from its handler's call until its row is sent, and finds the
 one of the current context. ``failures.py`` decides about a message that failed. ``headers.py`` puts
-ids into headers. ``handlers.py`` checks that a handler has done its work, and ``until_signal.py``
-ends a loop. ``batches.py`` is for handlers of batches, and ``columns.py`` for the messages that
-such a handler does not name. ``worker.py``, ``settling.py``, ``pace.py`` and ``sender.py`` do the
-rest for a queue with leases, whose commands are in ``queues.py``: a new transport of this kind
-implements those, as ``sqs`` does.
+ids into headers. ``ended.py`` finds messages that need no handler. ``handlers.py`` checks that a
+handler has done its work, and ``until_signal.py`` ends a loop. ``batches.py`` is for handlers of
+batches, and ``columns.py`` for the messages that such a handler does not name. ``worker.py``,
+``settling.py``, ``pace.py`` and ``sender.py`` do the rest for a queue with leases, whose commands
+are in ``queues.py``: a new transport of this kind implements those, as ``sqs`` does.
 
 **Order of events**, for each transport. The handler runs, and each message that it sends is
 emitted first: so its id is in the row of its parent. The handler returns. The transport has taken

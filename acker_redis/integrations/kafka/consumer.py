@@ -21,10 +21,19 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from acker_redis.arguments import check_blocking, check_is
 from acker_redis.errors import AckerError, BufferFullError, ConfigError
 from acker_redis.integrations.core.batches import Messages, run_batch
+from acker_redis.integrations.core.ended import Ended, Sent
 from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import Work, in_process
-from acker_redis.integrations.kafka.messages import id_text, is_record, located, places_of
+from acker_redis.integrations.kafka.messages import (
+    IdOf,
+    appended_ms,
+    id_text,
+    is_record,
+    located,
+    once,
+    places_of,
+)
 from acker_redis.integrations.kafka.producer import Polled
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
 from acker_redis.integrations.kafka_messages.partitions import check_auto_commit, runs
@@ -71,6 +80,14 @@ class TrackedConsumer(confluent_kafka.Consumer):
             example to produce it to a dead-letter topic. What it produces is not tracked, but the
             offset waits for its delivery. If it raises, or Kafka refuses what it has produced,
             the exception ends :meth:`run`.
+        skip_ended: Right only where a record that expires is sent again: for topics into which a
+            :class:`Source` or an outbox sends. Anywhere else it loses records. With True,
+            :meth:`run`, :meth:`run_batches` and :meth:`handle_batch` leave messages of ended trees
+            out, whose offsets count as complete, and count them in :attr:`skipped`: messages that
+            are older than a tree lives, and ten minutes more, as Kafka has another clock, of which
+            no tree is pending, unless Redis may have lost trees of that time. In doubt a message is
+            processed. So is each message of a topic without
+            ``message.timestamp.type=LogAppendTime``: its time is that of its producer.
 
     Raises:
         ConfigError: ``enable.auto.commit`` is on, which would commit messages in process; or
@@ -87,7 +104,12 @@ class TrackedConsumer(confluent_kafka.Consumer):
     """
 
     def __init__(
-        self, acker: Acker, config: dict[str, Any], *, on_failure: OnFailure | None = None
+        self,
+        acker: Acker,
+        config: dict[str, Any],
+        *,
+        on_failure: OnFailure | None = None,
+        skip_ended: bool = False,
     ) -> None:
         check_is(acker, Acker, "a TrackedConsumer")
         check_auto_commit(config, "enable.auto.commit", "TrackedConsumer")
@@ -98,10 +120,16 @@ class TrackedConsumer(confluent_kafka.Consumer):
         self._sink = Producer(acker)
         self._in_process = InProcess(Polled, self, acker.fresh_ids, on_failure)
         self._partitions = self._in_process.partitions
+        self._ended = Ended(acker.flows) if skip_ended else None
         self._producers: set[confluent_kafka.Producer] = set()
         """The producers that are served for delivery reports."""
         self._stop = threading.Event()
         self._closed = False
+
+    @property
+    def skipped(self) -> int:
+        """Messages that no handler got, because their trees had ended."""
+        return self._in_process.skipped
 
     @property
     def current(self) -> Handle:
@@ -233,12 +261,17 @@ class TrackedConsumer(confluent_kafka.Consumer):
                 is delivered again.
 
         """
+        self._handle(message, id_text, handler, *args)
+
+    def _handle(
+        self, message: Any, id_of: IdOf, handler: Callable[..., object], *args: Any
+    ) -> None:
         if not is_record(message):
             return
         read = self._in_process.read(message, *located(message))
         if read is None:
             return
-        work = self._in_process.begin(read, partial(id_text, message))
+        work = self._in_process.begin(read, partial(id_of, message))
         try:
             work.run(handler, message, *args)
         except BaseException:
@@ -251,7 +284,8 @@ class TrackedConsumer(confluent_kafka.Consumer):
     ) -> None:
         """Call ``handler`` with messages, as :meth:`run_batches` does; see also :meth:`handle`."""
         records = [each for each in messages if is_record(each)]
-        with self._in_process.batch(records, map(located, records), id_text) as batch:
+        id_of, ended = self._look_up(records)
+        with self._in_process.batch(records, map(located, records), id_of, ended) as batch:
             run_batch(batch.given, handler, isolate)
             self._sink.add_acks(*batch.returned())
             batch.complete()
@@ -351,13 +385,25 @@ class TrackedConsumer(confluent_kafka.Consumer):
 
     def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
         looked = time.monotonic()
-        for message in messages:
+        id_of, ended = self._look_up(messages)
+        for at, message in enumerate(messages):
             if self._stop.is_set():
                 break
-            self.handle(message, handler)
+            if at in ended:
+                self._in_process.skip(*located(message))
+            else:
+                self._handle(message, id_of, handler)
             if (now := time.monotonic()) - looked > SETTLE:
                 looked = now
                 self._settle()
+
+    def _look_up(self, messages: list[Any]) -> tuple[IdOf, set[int]]:
+        """Return what reads the ids of messages, and the positions of those that are skipped."""
+        if self._ended is None:
+            return id_text, set()
+        id_of = once(id_text)
+        sent = [Sent(appended_ms(each), partial(id_of, each)) for each in messages]
+        return id_of, self.acker.connection.drive(self._ended.find(sent))
 
     def _arrived(self, messages: list[Any]) -> list[Any]:
         """Note the offsets of the messages; return the messages."""

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -76,6 +77,8 @@ class InProcess:
         self._kind, self._consumer, self._ids = kind, consumer, ids
         self._on_failure = on_failure
         self._works: set[Work[Read]] = set()
+        self.skipped = 0
+        """Messages that no handler got, because their trees had ended."""
         self.batches: set[Batch] = set()
 
     def __len__(self) -> int:
@@ -93,6 +96,13 @@ class InProcess:
             return None
         return self._kind(message, frontier, place, offset, self._consumer)
 
+    def skip(self, place: Place, offset: int) -> None:
+        """Note that a message is not to be processed, because its trees have ended."""
+        frontier = self.partitions.read(place, offset)
+        if frontier is not None:
+            frontier.complete(offset)
+            self.skipped += 1
+
     def begin(self, read: Read, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
         """Return the work of a message; if ``ids_of`` finds no valid id, it must fail."""
         work = begun(read, ids_of, self._ids, self.finished.append)
@@ -104,6 +114,7 @@ class InProcess:
         messages: Sequence[Any],
         located: Iterable[tuple[Place, int]],
         id_of: Callable[[Any], str | bytes],
+        ended: Container[int] = (),
     ) -> "Batch":
         """Begin messages that are processed together, but for those that are not to be processed.
 
@@ -112,14 +123,21 @@ class InProcess:
             located: The partition and the offset of each.
             id_of: Returns the id of a message of the client library; '' without one. Raises
                 InvalidBatchError.
+            ended: The positions of messages that are skipped.
 
         """
         bodies, found, seen = list[Any](), list[_Run](), 0
         for place, first, end in runs(located):
             frontier = self.partitions.read(place, first, end)
-            if frontier is not None:
-                found.append(_Run(len(bodies), frontier, place, first, end))
-                bodies += messages[seen : seen + end - first]
+            for has_ended, low, high in _parts(first - seen, first, end, ended):
+                if frontier is None:
+                    continue
+                if has_ended:
+                    frontier.complete(low, high)
+                    self.skipped += high - low
+                else:
+                    found.append(_Run(len(bodies), frontier, place, low, high))
+                    bodies += messages[seen + low - first : seen + high - first]
             seen += end - first
 
         def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
@@ -220,3 +238,18 @@ def _whole(found: str | bytes | InvalidBatchError) -> str | bytes:
     if isinstance(found, InvalidBatchError):
         raise found
     return found
+
+
+def _parts(
+    before: int, first: int, end: int, ended: Container[int]
+) -> Iterator[tuple[bool, int, int]]:
+    """Yield the parts of a range of offsets, and whether they are skipped.
+
+    ``before`` is the difference between an offset and the position of its message.
+    """
+    if not ended:
+        yield False, first, end
+        return
+    for has_ended, part in groupby(range(first, end), lambda offset: offset - before in ended):
+        offsets = [*part]
+        yield has_ended, offsets[0], offsets[-1] + 1

@@ -78,7 +78,7 @@ from acker_redis.sync.client import Acker as Acker
 from acker_redis.sync.outcomes import Outcomes as Outcomes
 from acker_redis.sync.producer import Producer as Producer
 from acker_redis.sync.source import Source as Source
-from acker_redis.trees.edge import SourceEdge as SourceEdge
+from acker_redis.trees.record import SourceEdge as SourceEdge
 from acker_redis.trees.frontier import (
     Failures as Failures,
     Frontier as Frontier,
@@ -87,11 +87,7 @@ from acker_redis.trees.frontier import (
 )
 from acker_redis.trees.group import GroupResult as GroupResult
 from acker_redis.trees.message_id import MessageId as MessageId
-from acker_redis.trees.pending import (
-    Backoff as Backoff,
-    Record as Record,
-    Verdict as Verdict,
-)
+from acker_redis.trees.record import Backoff as Backoff, Record as Record, Verdict as Verdict
 from acker_redis.trees.processing import (
     OpenTree as OpenTree,
     Processing as Processing,

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from acker_redis.trees.group import GroupBlock
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 
 class AsyncGroup:

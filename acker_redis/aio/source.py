@@ -34,10 +34,9 @@ from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, wa
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.protocol.texts import words
-from acker_redis.trees.edge import SourceEdge
 from acker_redis.trees.group import GroupResult
-from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
+from acker_redis.trees.record import Backoff, Record, SourceEdge, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, TRACK, Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.pending import Record
 from acker_redis.trees.processing import OpenTree, first_messages, in_bulk
+from acker_redis.trees.record import Record
 from acker_redis.trees.source_settings import SourceSettings, check_ran
 
 log = logging.getLogger(__name__)

@@ -56,7 +56,7 @@ from acker_redis.flows.steps import Ask, AskAll, Flow, Tell
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.stored import MAX_COUNT
 from acker_redis.trees.group import MAX_NAMED, GroupBlock, GroupResult
-from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.record import Record, Verdict
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from acker_redis.errors import AckerError, ClosedError
 from acker_redis.flows.source import SourceFlows
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 log = logging.getLogger(__name__)
 

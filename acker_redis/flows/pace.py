@@ -13,7 +13,7 @@ from acker_redis.flows.namespace import Flows
 from acker_redis.flows.source_state import SourceState
 from acker_redis.flows.steps import Flow
 from acker_redis.protocol.status import Status
-from acker_redis.trees.pending import Backoff
+from acker_redis.trees.record import Backoff
 from acker_redis.trees.source_settings import SourceSettings
 
 log = logging.getLogger(__name__)

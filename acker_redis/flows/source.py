@@ -99,8 +99,7 @@ from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.trees.edge import SourceEdge
-from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.record import Record, SourceEdge, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_record
 
 log = logging.getLogger(__name__)

@@ -22,10 +22,9 @@ from acker_redis.flows.steps import Flow, Hand
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.sync.group import Group
-from acker_redis.trees.edge import SourceEdge
 from acker_redis.trees.group import GroupResult
-from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
+from acker_redis.trees.record import Backoff, Record, SourceEdge, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)
@@ -197,11 +196,9 @@ class Source:
         waits: :attr:`Record.delivery`.
 
         Examples:
-            >>> source = Source(Acker.from_url(url, "orders"), "shop", send=print)
+            >>> source = Source(Acker.from_url(url, "orders"), "shop", lambda record, ids: None)
             >>> source.emit("order-1")
-            >>> source.step()
-            order-1...
-            0.0
+            >>> wait = source.step()
             >>> source.status()
             [SourceEdge(edge='', window=1000, in_flight=1, waiting=0, down_for=None)]
 

@@ -8,7 +8,7 @@ from operator import xor
 from acker_redis.sync.client import Acker
 from acker_redis.tour.orders import Order
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from acker_redis.sync.producer import Producer
 from acker_redis.sync.source import Source
 from acker_redis.tour.book import Book, Message
 from acker_redis.tour.orders import LOST, PRICES, UNKNOWN_ADDRESS, Order
-from acker_redis.trees.pending import Backoff, Record
+from acker_redis.trees.record import Backoff, Record
 
 SOURCE = "shop"
 ATTEMPTS = 2

@@ -37,152 +37,21 @@ fewer shards (:meth:`Pending.settle_all`) and a full backlog (:meth:`Pending.let
 import heapq
 import itertools
 import math
-import random
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.protocol.why import why_expired
-from acker_redis.trees.edge import Edge
+from acker_redis.trees.record import Backoff, Edge, Reading, Record, Verdict
 from acker_redis.trees.rotating_map import RotatingMap
 from acker_redis.trees.window import FIRST, Window
 
 if TYPE_CHECKING:
-    from acker_redis.trees.group import GroupBlock
+    pass
 
 REMEMBERED = 32_768
 """Minimum number of remembered closed anchors; a second verdict on one of them is ignored."""
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """A record that a source emits, and replays until its whole tuple tree was processed.
-
-    >>> Record("order-1", {"items": 3}).attempt
-    0
-    """
-
-    source_id: str
-    """The source's id of the record, which the verdict carries."""
-    value: Any = None
-    """The data that ``send`` needs; None if the program that tracked the record has ended."""
-    messages: int | None = 1
-    """Number of first messages; None: unknown until ``send`` has emitted them."""
-    attempt: int = 0
-    """How often the record was tracked, without ``free`` attempts. 0 in a verdict on a record that
-    an earlier program tracked."""
-    edge: str = ""
-    """Name of the edge that the first messages travel on, mostly that of their queue; '' if they
-    have none, or if ``send`` names the edge of each."""
-    _readings: "list[_Reading] | None" = field(default=None, repr=False)
-    """Entries of the stream that cannot be taken until the record is tracked again."""
-    _group: "GroupBlock | None" = field(default=None, repr=False)
-    """The block of the completion group that emitted the record."""
-    free: int = field(default=0, compare=False)
-    """Attempts that do not count: probes that expired untouched while their edge was down."""
-    _edge: "Edge | None" = field(default=None, repr=False)
-    _sent: bool = field(default=False, repr=False)
-    """Whether an attempt is in flight."""
-    _probe: bool = field(default=False, repr=False)
-    """Whether the edge was down when the attempt was tracked."""
-    _first_at: float | None = field(default=None, repr=False)
-    """When this program tracked it first."""
-
-    @property
-    def delivery(self) -> str:
-        """Where the record is, and why it waits, in a few words."""
-        if self._edge is None:
-            return "not taken in yet"
-        times = f"attempt {self.attempt}" + (f" and {self.free} free" if self.free else "")
-        edge, window = self._edge, self._edge.window
-        on = f" on edge {edge.name}" if edge.name else ""
-        if self._sent:
-            return f"in flight{on}, {times}{', a probe' if self._probe else ''}"
-        if self in edge.due or self in edge.queue:
-            if window.down_since is not None:
-                return f"waits after {times}: nothing is answered{on}, one probe a lifetime is sent"
-            size = int(window.size) if window.most < math.inf else "any number"
-            return f"waits after {times}: {window.in_flight} of {size} records{on} are in flight"
-        return f"waits after {times}: back-off"
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The verdict on one attempt of a record, as callbacks receive it.
-
-    >>> Verdict(Record("order-1"), "nack", "expired", "", 90_000, final=False, anchor=7).final
-    False
-    """
-
-    record: Record
-    verdict: Literal["ack", "nack"]
-    reason: str
-    """completed, failed, expired, overflow, conflict or reset, as in the stream. ``timeout``: the
-    source received no verdict in time, so the acker must have lost the tree."""
-    why: str
-    """The reason that the bolt gave when it failed the tree; of an expired tree, where a message is
-    missing and since when, such as ``no ack on edge plane; last row 41 s ago, of 90 s``; or ''."""
-    age_ms: int
-    """Milliseconds from the tree's first row to the verdict."""
-    final: bool
-    """True for an ack, and for a nack that is not followed by a replay."""
-    anchor: int
-    """The anchor of the attempt."""
-    outcome: Outcome | None = None
-    """The verdict as the stream has it, with edges and residual of an expired tree; None if the
-    source itself has timed the attempt out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Exponential back-off with jitter before a replay: 1, 2, 4, .. seconds, at most 60.
-
-    Each wait is random between half of that time and all of it, so that records that failed
-    together are not replayed together.
-
-    Raises:
-        ConfigError: Not ``0 <= first <= most``.
-
-    Examples:
-        >>> Backoff(first=1.0, most=60.0).ceiling(4)
-        8.0
-
-    """
-
-    first: float = 1.0
-    """Maximum seconds of the wait after the first attempt."""
-    most: float = 60.0
-    """Maximum seconds of any wait."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.first <= self.most:
-            raise ConfigError(
-                f"a back-off needs 0 <= first <= most seconds, not {self.first} and {self.most}"
-            )
-
-    def ceiling(self, attempt: int) -> float:
-        """Return the maximum seconds of the wait after this number of attempts."""
-        return min(self.most, self.first * 2.0 ** min(max(attempt - 1, 0), 60))
-
-    def draw(self, attempt: int) -> float:
-        """Return a random wait in seconds after this number of attempts."""
-        return self.ceiling(attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-@dataclass(slots=True, eq=False)
-class _Reading:
-    """Progress of the source in an entry of the stream."""
-
-    entry: Entry
-    next: int = 0
-    """Number of the first verdict that has not counted yet."""
-    read: bool = False
-    """Whether all verdicts have counted."""
-    owed: set[Record] = field(default_factory=set)
-    """Records that the entry nacked and that are not tracked again yet."""
 
 
 class Pending:
@@ -217,7 +86,7 @@ class Pending:
         """Number of records per source id that are not closed."""
         self.size = 0
         """Number of records that are not closed."""
-        self._readings: dict[tuple[int, str], _Reading] = {}
+        self._readings: dict[tuple[int, str], Reading] = {}
 
     def add(self, record: Record, anchor: int | None = None, now: float = 0.0) -> None:
         """Add a new record: queue it, or, with ``anchor``, note that it is already tracked."""
@@ -351,7 +220,7 @@ class Pending:
         for the back-off.
         """
         later = {record for due, _, record in self._waiting if due > now}
-        chosen: list[_Reading] = []
+        chosen: list[Reading] = []
         for shard, verdicts in wanted.items():
             ready = [
                 reading
@@ -385,7 +254,7 @@ class Pending:
         reading = self._readings.get(key)
         if reading is None or reading.entry != entry:
             # After a failover Redis may assign a stream id a second time.
-            reading = self._readings[key] = _Reading(entry)
+            reading = self._readings[key] = Reading(entry)
         for number, outcome in enumerate(entry):
             if number < reading.next:
                 continue
@@ -487,7 +356,7 @@ class Pending:
             verdict.why = f"no answer for {now - since:.0f} s; {verdict.why}"
             verdict.reason = "outage"
 
-    def _count(self, verdict: Verdict, now: float, reading: _Reading | None) -> None:
+    def _count(self, verdict: Verdict, now: float, reading: Reading | None) -> None:
         record, known = verdict.record, self._tracked.pop(verdict.anchor, None)
         self._close(verdict.anchor)
         known = known or (record if reading is None else None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.texts import check_text
-from acker_redis.trees.pending import Backoff, Record, Verdict
+from acker_redis.trees.record import Backoff, Record, Verdict
 
 MAX_MESSAGES = 65_536
 """Maximum first messages of a record; an open tree may have any number."""

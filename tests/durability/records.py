@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from acker_redis import Acker, Backoff, Source
 from acker_redis.errors import AckerError
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 from tests.source.bolts import Bolts
 from tests.source.conftest import Clock
 from tests.waiting import LIMIT

@@ -8,7 +8,7 @@ from acker_redis import Acker
 from acker_redis.integrations.core.work import Work
 from acker_redis.integrations.http import TrackedAsyncTransport, TrackedTransport
 from acker_redis.integrations.kafka import TrackedProducer
-from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.record import Record, Verdict
 from acker_redis.trees.source_settings import SourceSettings
 from tests.integrations.kafka import put, read
 from tests.integrations.test_kafka import consumer_of, done, run, track, verdicts

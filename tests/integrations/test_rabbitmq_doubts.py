@@ -10,7 +10,7 @@ from pika.exceptions import AMQPError
 
 from acker_redis import ClosedError, ConfigError, InvalidBatchError, MessageId
 from acker_redis.integrations.rabbitmq import RabbitSender, TrackedChannel
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 from tests.integrations import rabbitmq
 from tests.integrations.rabbitmq_shop import Shop, left
 

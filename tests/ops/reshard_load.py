@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from acker_redis import Acker, Backoff, Bolt, MessageId, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 from tests.source.twin import Loop, Twin
 from tests.waiting import LIMIT, wait_until
 

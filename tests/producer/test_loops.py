@@ -14,7 +14,7 @@ from acker_redis.errors import AckerError, ConfigError
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.client import Acker
-from acker_redis.trees.pending import Backoff
+from acker_redis.trees.record import Backoff
 from tests.cluster.fixtures import three_masters
 from tests.conftest import MakeAcker
 from tests.producer.rig import InThread, tracks

@@ -13,7 +13,7 @@ from acker_redis.protocol.rows import ack_row
 from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from acker_redis.sync.source import Source
-from acker_redis.trees.pending import Backoff
+from acker_redis.trees.record import Backoff
 from tests.conftest import binary_of
 from tests.open_redis import OpenRedis
 from tests.producer.rig import InThread, Rig, acks_of, tracks

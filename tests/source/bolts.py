@@ -6,7 +6,7 @@ from typing import Any
 
 from acker_redis import Acker, Batch, MessageId, OpenTree, Processing
 from acker_redis.protocol.rows import Row
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 
 class Bolts:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acker_redis import Backoff, Entry, Outcome
-from acker_redis.trees.pending import Pending, Record, Verdict
+from acker_redis.trees.pending import Pending
+from acker_redis.trees.record import Record, Verdict
 from tests.tiers import examples
 
 MANY = 10**9

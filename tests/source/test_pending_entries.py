@@ -1,7 +1,8 @@
 """Entries of the stream: when an entry may be taken, and what happens if its id is reused."""
 
 from acker_redis import Backoff, Entry, Outcome
-from acker_redis.trees.pending import Pending, Record
+from acker_redis.trees.pending import Pending
+from acker_redis.trees.record import Record
 
 LATER = 10.0**9
 

@@ -4,7 +4,7 @@ import pytest
 
 from acker_redis import Acker, Backoff, OpenTree
 from acker_redis.errors import InvalidBatchError
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import Clock, MakeSource

@@ -12,7 +12,7 @@ import pytest
 
 from acker_redis import Acker, Source
 from acker_redis.errors import BufferFullError, ClosedError, ConfigError
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import AnySource, MakeSource
 from tests.waiting import LIMIT, wait_until

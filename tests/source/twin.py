@@ -10,7 +10,7 @@ from typing import Any
 from acker_redis import OpenTree, SourceEdge
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.aio.group import AsyncGroup
-from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.record import Record, Verdict
 from tests.waiting import LIMIT
 
 

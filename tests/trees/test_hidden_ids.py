@@ -14,9 +14,9 @@ from acker_redis.integrations.rabbitmq.headers import id_of
 from acker_redis.protocol.outcome import BlockOutcome, Outcome, parse_entry
 from acker_redis.protocol.tree import BlockState, TreeState
 from acker_redis.spark.fold.report import Report, combine
-from acker_redis.trees.pending import Record, Verdict
 from acker_redis.trees.processing import emit_from
 from acker_redis.trees.processing_batch import ProcessingBatch
+from acker_redis.trees.record import Record, Verdict
 from tests.conftest import MakeAcker
 from tests.support import tick
 

@@ -12,7 +12,7 @@ from acker_redis.integrations.core.headers import Headers, with_id
 from acker_redis.integrations.core.work import Work, in_process
 from acker_redis.integrations.kafka_messages.in_process import Read
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 INSTEAD = "sender() for first messages, aiokafka.AIOKafkaProducer for untracked ones"
 

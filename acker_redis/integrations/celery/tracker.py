@@ -36,8 +36,8 @@ from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import HEADER, MessageId
-from acker_redis.trees.pending import Record
 from acker_redis.trees.processing import OpenTree, Processing
+from acker_redis.trees.record import Record
 
 log = logging.getLogger(__name__)
 

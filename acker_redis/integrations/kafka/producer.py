@@ -15,7 +15,7 @@ from acker_redis.protocol.texts import clipped
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 Report = Callable[[Any, Any], None]
 

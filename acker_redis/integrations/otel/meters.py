@@ -13,7 +13,7 @@ from opentelemetry.metrics import (
 
 from acker_redis.flows.source import SourceFlows
 from acker_redis.integrations.otel.spans import Names, began_ns, verdict_attributes
-from acker_redis.trees.pending import Verdict
+from acker_redis.trees.record import Verdict
 
 BOUNDARIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 """Seconds that divide the buckets of the histogram; those of OpenTelemetry are milliseconds."""

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from opentelemetry.trace import SpanContext, get_current_span
 
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from acker_redis.errors import ConfigError
 from acker_redis.integrations.otel.records import TracedRecord
 from acker_redis.protocol.texts import clipped
-from acker_redis.trees.pending import Record, Verdict
+from acker_redis.trees.record import Record, Verdict
 
 Names = dict[str, str]
 """The attributes that all verdicts of a source share."""

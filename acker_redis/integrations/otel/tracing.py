@@ -36,7 +36,7 @@ from acker_redis.integrations.otel.spans import (
     why_of,
 )
 from acker_redis.sync.source import Source
-from acker_redis.trees.pending import Verdict
+from acker_redis.trees.record import Verdict
 from acker_redis.trees.source_settings import SourceSettings
 
 log = logging.getLogger(__name__)

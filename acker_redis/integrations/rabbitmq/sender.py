@@ -10,7 +10,7 @@ from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flows.forks import reset_in_children
 from acker_redis.integrations.rabbitmq.deliveries import unpublished
 from acker_redis.integrations.rabbitmq.headers import is_copied, stamped
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 
 class RabbitSender:

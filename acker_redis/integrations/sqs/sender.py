@@ -5,7 +5,7 @@ from typing import Any
 from acker_redis.integrations.core.sender import Sender
 from acker_redis.integrations.sqs.queue import MOST, add, entry
 from acker_redis.sync.client import Acker
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 
 class SqsSender(Sender):

@@ -5,7 +5,7 @@ from typing import Any
 from acker_redis.integrations.core.sender import Sender
 from acker_redis.integrations.streams.entries import add, encoded, encoder_of, stamped
 from acker_redis.sync.client import Acker
-from acker_redis.trees.pending import Record
+from acker_redis.trees.record import Record
 
 MOST = 500
 """Entries that are added in one round trip."""

@@ -31,7 +31,7 @@ from acker_redis.spark.streams.outcome_rows import SCHEMA
 from acker_redis.spark.streams.queue import Queue, check_queues
 from acker_redis.spark.tracking import check_key
 from acker_redis.spark.writers import hand_on
-from acker_redis.trees.pending import Backoff
+from acker_redis.trees.record import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,13 @@ sides take turns on the same server:
 - ``one by one``: ``Source``, and ``bolt.process()`` for each message.
 - ``batches``: ``Source``, and ``bolt.process_batch()`` for what the pipe gives.
 - ``asyncio``: ``AsyncSource``, and ``async with bolt.process()`` for each message.
+- ``celery``: a task for each message, which publishes the others to a broker in memory. ``celery
+  plain`` is the same untracked.
+- ``http``: an ASGI application, called for each message without a socket, which sends the others
+  with httpx, without a socket, too. ``http plain`` is the same untracked.
 
 It prints microseconds a message: of the source, of the worker, of Redis, and of all three above
-those of the untracked programs.
+those of the untracked programs. Celery and HTTP have a tenth of the records.
 """
 
 from __future__ import annotations
@@ -23,12 +27,19 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
+
+import httpx
+from celery import Celery, signals
+from celery.app.trace import trace_task
 
 from acker_redis import Acker, AckerConfig, Bolt, Producer, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.integrations.celery import TaskTracker
+from acker_redis.integrations.http import TrackedAsyncTransport, TrackedRequests
 from acker_redis.trees import processing_batch as processing_batch  # numpy, before the clock runs
 
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=10**9, outcomes_limit=10**9)
@@ -175,13 +186,102 @@ def work_by_asyncio(url: str, pipe: Connection) -> None:
     asyncio.run(run())
 
 
+def work_by_celery(url: str, pipe: Connection, tracked: bool) -> None:
+    """Run a task for each message, as a worker does that has taken it from a broker."""
+    app, caused = Celery("bench", broker="memory://", set_as_current=False), list[str]()
+
+    @app.task(name="first", shared=False)
+    def first() -> None:
+        for _ in range(CAUSED):
+            other.apply_async()
+
+    @app.task(name="other", shared=False)
+    def other() -> None:
+        pass
+
+    def published(headers: Any, **_: object) -> None:
+        caused.append(headers.get("acker-tuple", ""))
+
+    def run(task: Any, text: str) -> None:
+        request = {"id": text, "acker-tuple": text, "is_eager": False}
+        trace_task(task, text, (), {}, request, app=app)
+
+    signals.after_task_publish.connect(published)
+    with Acker.from_url(url, "bench") as acker:
+        tracker = TaskTracker(app, acker) if tracked else None
+        for texts in polled(pipe):
+            for text in texts:
+                run(app.tasks["first"], text)
+            for text in caused:
+                run(app.tasks["other"], text)
+            caused.clear()
+            app.control.purge()
+        if tracker:
+            tracker.close()
+
+
+def work_by_http(url: str, pipe: Connection, tracked: bool) -> None:
+    """Let an application handle a request for each message."""
+    caused = list[str]()
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        caused.append(request.headers.get("acker-tuple", ""))
+        return httpx.Response(204, headers={"acker-tracked": "1"} if tracked else None)
+
+    async def run() -> None:
+        transport: Any = httpx.MockTransport(answered)
+        if tracked:
+            transport = TrackedAsyncTransport(transport, hosts=["*"])
+        client = httpx.AsyncClient(base_url="http://bench", transport=transport)
+
+        async def handle(scope: Any, receive: Any, send: Any) -> None:
+            for _ in range(CAUSED if scope["path"] == "/first" else 0):
+                await client.post("/other")
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+
+        async def nothing(*_: object) -> None:
+            pass
+
+        async with AsyncAcker.from_url(url, "bench") as acker:
+            app: Any = TrackedRequests(handle, acker) if tracked else handle
+
+            async def request(path: str, text: str) -> None:
+                headers = [(b"acker-tuple", text.encode())]
+                scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+                await app(scope, nothing, nothing)
+
+            while texts := await asyncio.to_thread(pipe.recv):
+                for text in texts:
+                    await request("/first", text)
+                for text in caused:
+                    await request("/other", text)
+                caused.clear()
+
+    asyncio.run(run())
+
+
 SIDES: dict[str, tuple[Callable[[str, Connection, int], None], Callable[[str, Connection], None]]]
 SIDES = {
     "untracked": (send_untracked, work_untracked),
     "one by one": (send_tracked, work_one_by_one),
     "batches": (send_tracked, work_in_batches),
     "asyncio": (send_by_asyncio, work_by_asyncio),
+    "celery plain": (send_untracked, partial(work_by_celery, tracked=False)),
+    "celery": (send_tracked, partial(work_by_celery, tracked=True)),
+    "http plain": (send_untracked, partial(work_by_http, tracked=False)),
+    "http": (send_tracked, partial(work_by_http, tracked=True)),
 }
+
+
+def plain_of(side: str) -> str:
+    """Return the untracked side that a side is compared with."""
+    return f"{side} plain" if f"{side} plain" in SIDES else side if "plain" in side else "untracked"
+
+
+def count_of(side: str, records: int) -> int:
+    """Return the number of records of a side."""
+    return records if plain_of(side) == "untracked" else -(-records // 10)
 
 
 def work(side: str, url: str, pipe: Connection) -> None:
@@ -193,6 +293,7 @@ def work(side: str, url: str, pipe: Connection) -> None:
 
 def measure(side: str, url: str, records: int) -> tuple[float, float, float]:
     """Return the microseconds a message of the source, the worker and Redis."""
+    records = count_of(side, records)
     with Acker.from_url(url, "bench") as acker:
         info = acker.connection.client.info
         mine, its = multiprocessing.Pipe()
@@ -217,7 +318,9 @@ def main() -> None:
     parser.add_argument("--only", choices=SIDES, action="append")
     args = parser.parse_args()
     found: dict[str, list[tuple[float, float, float]]] = {
-        side: [] for side in SIDES if not args.only or side in ("untracked", *args.only)
+        side: []
+        for side in SIDES
+        if not args.only or side in {*args.only, *map(plain_of, args.only)}
     }
     with EmbeddedRedis(tcp=True) as server, Acker.from_url(server.url, "bench") as acker:
         acker.create(CONFIG)
@@ -226,8 +329,8 @@ def main() -> None:
                 found[side].append(measure(side, server.url, args.records))
         print(f"{acker.connection.version()}, {args.records:,} records, us a message")
     print(f"{'':12}{'source':>8}{'worker':>8}{'Redis':>8}{'above untracked':>17}   least to most")
-    plain = statistics.median([sum(each) for each in found["untracked"]])
     for side, rounds in found.items():
+        plain = statistics.median([sum(each) for each in found[plain_of(side)]])
         columns = [statistics.median(column) for column in zip(*rounds, strict=True)]
         above = sorted(sum(each) - plain for each in rounds)
         print(

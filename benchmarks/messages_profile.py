@@ -96,7 +96,8 @@ def main() -> None:
     parser.add_argument("--side", choices=messages.SIDES, default="one by one")
     parser.add_argument("--records", type=int, default=50_000)
     args = parser.parse_args()
-    count = args.records * (1 + messages.CAUSED)
+    records = messages.count_of(args.side, args.records)
+    count = records * (1 + messages.CAUSED)
     with EmbeddedRedis(tcp=True) as server, Acker.from_url(server.url, "bench") as acker:
         acker.create(messages.CONFIG)
         mine, its = multiprocessing.Pipe()
@@ -104,7 +105,7 @@ def main() -> None:
         worker = multiprocessing.get_context("spawn").Process(target=work, args=given)
         worker.start()
         with Sampler() as sampler:
-            messages.SIDES[args.side][0](server.url, mine, args.records)
+            messages.SIDES[args.side][0](server.url, mine, records)
         table = sampler.table(count)
         mine.send([])
         in_worker = mine.recv()

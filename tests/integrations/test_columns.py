@@ -1,6 +1,7 @@
 """A batch in columns has the rows of its messages, each processed on its own."""
 
 import sys
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -209,8 +210,8 @@ def test_message_that_a_thread_names_while_the_handler_returns_has_its_row_befor
         ends.join(0.1)  # the handler has returned: it waits for this, or is through
         return begin_as_usual(*given)
 
-    begin_as_usual = begun.begin
-    monkeypatch.setattr(begun, "begin", begin)
+    begin_as_usual = begun._begin
+    monkeypatch.setattr(begun, "_begin", begin)
     with begun.batch([[("acker-tuple", b"7:40")]], [(place, 0)], text_of) as batch:
         ends = Thread(target=end)
         named = batch.given.work(0)
@@ -246,23 +247,21 @@ def test_offsets_of_a_batch_are_those_of_single_messages(
         kept = [at for at, (place, _) in enumerate(located[part]) if place[1] < 2]
         with one.batch(messages, located[part], text_of) as batch:
             assert [*batch.given.bodies] == [messages[at] for at in kept]
-            begun = [batch.given.work(at) for at in named if at < len(kept)]
+            begun = [batch.given.work(at) for at in sorted(named) if at < len(kept)]
             batch.returned()
             batch.complete()
         for at, (message, each) in enumerate(zip(messages, located[part], strict=True)):
-            read = other.read(message, *each)
-            assert (read is None) == (at not in kept)
-            if read is not None and kept.index(at) in named:
-                works.append(read)
-            elif read is not None:
-                read.frontier.complete(read.offset)
-        mine = sorted((work.message.place, work.message.offset) for work in begun)
-        assert mine == sorted((read.place, read.offset) for read in works)
+            work = other.begin(message, *each, partial(text_of, message))
+            assert (work is None) == (at not in kept)
+            if work is not None and kept.index(at) in named:
+                works.append(work)
+            elif work is not None:
+                other.complete(work)
+        assert [each.message[2:] for each in begun] == [each.message[2:] for each in works]
         assert _positions(one) == _positions(other)
-        for work in begun:
-            one.complete(work)
-        for read in works:
-            read.frontier.complete(read.offset)
+        for mine, its in zip(begun, works, strict=True):
+            one.complete(mine)
+            other.complete(its)
         works.clear()
         assert _positions(one) == _positions(other)
 

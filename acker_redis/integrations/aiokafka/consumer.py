@@ -244,10 +244,9 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                 is delivered again.
 
         """
-        read = self._in_process.read(message, *_located(message))
-        if read is None:
+        work = self._in_process.begin(message, *_located(message), partial(_id_text, message))
+        if work is None:
             return
-        work = self._in_process.begin(read, partial(_id_text, message))
         try:
             await self.acker.fresh_ids()
             await work.run_async(handler, message, *args)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from inspect import isawaitable
 from operator import index
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, overload
 
 from acker_redis.errors import InvalidBatchError
+from acker_redis.integrations.core.columns import Columns
 from acker_redis.integrations.core.handlers import check_done
 from acker_redis.integrations.core.work import HandlerError, Work
 from acker_redis.trees.message_id import MessageId
@@ -21,33 +22,30 @@ class Emitted(NamedTuple):
     ids: list[MessageId]
 
 
-class Given(Protocol):
-    """Messages that were begun together."""
-
-    bodies: list[Any]
-    """What a handler gets."""
-
-    def work(self, at: int) -> Work[Any]:
-        """Return the work of a message."""
-
-    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
-        """Return the id of a new message for each of the parents, which are ascending."""
-
-
 class Works:
-    """Messages that have a work each."""
+    """Messages that have a work each; a handler gets those that have not failed."""
 
     def __init__(self, pairs: Sequence[tuple[Work[Any], Any]]) -> None:
-        self.bodies = [body for _, body in pairs]
-        self._works = [work for work, _ in pairs]
+        self.works = [work for work, _ in pairs]
+        self.bodies = [body for work, body in pairs if work.error is None]
+        self._valid = [work for work in self.works if work.error is None]
 
     def work(self, at: int) -> Work[Any]:
         """Return the work of a message."""
-        return self._works[at]
+        return self._valid[at]
 
-    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
-        """Return the id of a new message for each of the parents."""
-        return [self._works[at].emit(key, edge) for at in parents]
+    def emit(self, counts: list[int], key: str | None, edge: str) -> list[MessageId]:
+        """Return the ids of new messages, by the number that each message has caused."""
+        pairs = zip(self._valid, counts, strict=True)
+        return [work.emit(key, edge) for work, count in pairs for _ in range(count)]
+
+    def rows(self) -> tuple[list[int], list[int]]:
+        """Return no anchors and deltas: each work has its rows."""
+        return [], []
+
+
+Given = Columns | Works
+"""Messages that were begun together."""
 
 
 class Messages(Sequence[Any]):
@@ -150,7 +148,7 @@ class Messages(Sequence[Any]):
         if key is not None and max(number, default=0) > 1:
             raise InvalidBatchError("with key= a message has one child; call emit() for each key")
         parents = [at for at, count in enumerate(number) for _ in range(count)]
-        return Emitted(parents, self._given.emit(parents, key, edge))
+        return Emitted(parents, self._given.emit(number, key, edge))
 
 
 def _index(number: Any) -> int | None:

@@ -58,13 +58,11 @@ class Columns:
                 work = self._works[at] = self._begin(at, self._batch.take(at))
             return work
 
-    def emit(self, parents: list[int], key: str | None, edge: str) -> list[MessageId]:
-        """Return the id of a new message for each of the parents, which are ascending."""
-        if not self._works.keys().isdisjoint(parents):
+    def emit(self, counts: list[int], key: str | None, edge: str) -> list[MessageId]:
+        """Return the ids of new messages, by the number that each message has caused."""
+        if any(counts[at] for at in self._works):
+            parents = [at for at, count in enumerate(counts) for _ in range(count)]
             return [self.work(at).emit(key, edge) for at in parents]
-        counts = [0] * len(self.bodies)
-        for at in parents:
-            counts[at] += 1
         return self._batch.emit(counts, key=key, edge=edge).ids
 
     def named(self) -> list[int]:

@@ -195,10 +195,9 @@ class Worker:
         if self._settling.is_late(self._reader.read_at):
             log.info("%s: a batch waited too long, other workers get it", self)
             return
-        begun = [(self._begin(key, body), body) for key, body in messages]
-        given = Works([(work, body) for work, body in begun if work.error is None])
+        given = Works([(self._begin(key, body), body) for key, body in messages])
         run_batch(given, handler, isolate)
-        self._settling.put([work for work, _ in begun])
+        self._settling.put(given.works)
 
     def flush(self) -> None:
         """Send the messages that the handler has given to this worker now.

@@ -268,10 +268,9 @@ class TrackedConsumer(confluent_kafka.Consumer):
     ) -> None:
         if not is_record(message):
             return
-        read = self._in_process.read(message, *located(message))
-        if read is None:
+        work = self._in_process.begin(message, *located(message), partial(id_of, message))
+        if work is None:
             return
-        work = self._in_process.begin(read, partial(id_of, message))
         try:
             work.run(handler, message, *args)
         except BaseException:

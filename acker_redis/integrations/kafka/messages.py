@@ -35,13 +35,7 @@ def is_record(message: Any) -> bool:
 
 
 def id_text(message: Any) -> str | bytes:
-    """Return the id of a message; '' without one.
-
-    Raises:
-        InvalidBatchError: It is malformed, or the name of a header is not UTF-8. From then on the
-            message has no headers.
-
-    """
+    """Return the id of a message; '' without one. Raise InvalidBatchError if it is malformed."""
     try:
         headers = _call_headers(message)
     except (SystemError, UnicodeDecodeError) as error:

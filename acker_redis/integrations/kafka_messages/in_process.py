@@ -42,19 +42,9 @@ class Read(NamedTuple):
         return f"{self.place[0]} [{self.place[1]}] at offset {self.offset}"
 
 
-class _Run(NamedTuple):
-    """Messages of a batch that follow one another in a partition."""
-
-    start: int
-    """The position of the first one in the batch."""
-    frontier: Frontier
-    place: Place
-    first: int
-    """Their first offset."""
-    end: int
-
-
-_START = itemgetter(0)
+_Run = tuple[int, Frontier, Place, int, int]
+"""Messages of a batch that follow one another in a partition: the position of the first one, their
+frontier, their partition, the first offset, and the offset after the last one."""
 
 
 class InProcess:
@@ -84,8 +74,12 @@ class InProcess:
     def __len__(self) -> int:
         return len(self._works) + len(self.batches)
 
-    def read(self, message: Any, place: Place, offset: int) -> Read | None:
-        """Return a message that is processed next; None if it is not to be processed.
+    def begin(
+        self, message: Any, place: Place, offset: int, ids_of: Callable[[], AnyId]
+    ) -> Work[Read] | None:
+        """Return the work of a message; None if it is not to be processed.
+
+        If ``ids_of`` raises InvalidBatchError, the message must fail.
 
         Raises:
             ConfigError: see :meth:`Partition.read`.
@@ -94,7 +88,7 @@ class InProcess:
         frontier = self.partitions.read(place, offset)
         if frontier is None:
             return None
-        return self._kind(message, frontier, place, offset, self._consumer)
+        return self._begin(self._kind(message, frontier, place, offset, self._consumer), ids_of)
 
     def skip(self, place: Place, offset: int) -> None:
         """Note that a message is not to be processed, because its trees have ended."""
@@ -102,12 +96,6 @@ class InProcess:
         if frontier is not None:
             frontier.complete(offset)
             self.skipped += 1
-
-    def begin(self, read: Read, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
-        """Return the work of a message; if ``ids_of`` finds no valid id, it must fail."""
-        work = begun(read, ids_of, self._ids, self.finished.append)
-        self._works.add(work)
-        return work
 
     def batch(
         self,
@@ -136,15 +124,14 @@ class InProcess:
                     frontier.complete(low, high)
                     self.skipped += high - low
                 else:
-                    found.append(_Run(len(bodies), frontier, place, low, high))
+                    found.append((len(bodies), frontier, place, low, high))
                     bodies += messages[seen + low - first : seen + high - first]
             seen += end - first
 
         def begin(at: int, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
-            run = found[bisect_right(found, at, key=_START) - 1]
-            offset = run.first + at - run.start
-            read = self._kind(bodies[at], run.frontier, run.place, offset, self._consumer)
-            return self.begin(read, ids_of)
+            start, frontier, place, first, _ = found[bisect_right(found, at, key=itemgetter(0)) - 1]
+            read = self._kind(bodies[at], frontier, place, first + at - start, self._consumer)
+            return self._begin(read, ids_of)
 
         # Once: a second call of confluent-kafka's headers() has none, and raises nothing.
         ids = list[str | bytes | InvalidBatchError]()
@@ -158,9 +145,13 @@ class InProcess:
             columns = Columns(bodies, whole, self._ids, lambda at, one: begin(at, lambda: one))
         except (InvalidBatchError, ModuleNotFoundError):
             works = [begin(at, partial(_whole, each)) for at, each in enumerate(ids)]
-            valid = [(each, each.message.message) for each in works if each.error is None]
-            return Batch(self, Works(valid), works)
-        return Batch(self, columns, found=found)
+            return Batch(self, Works([*zip(works, bodies, strict=True)]), [])
+        return Batch(self, columns, found)
+
+    def _begin(self, read: Read, ids_of: Callable[[], AnyId | Processing]) -> Work[Read]:
+        work = begun(read, ids_of, self._ids, self.finished.append)
+        self._works.add(work)
+        return work
 
     def to_tell(self, work: Work[Read]) -> OnFailure | None:
         """See :func:`acker_redis.integrations.core.failures.to_tell`."""
@@ -186,39 +177,30 @@ class Batch:
     After an exception in the block their offsets stay incomplete.
     """
 
-    def __init__(
-        self,
-        owner: InProcess,
-        given: Columns | Works,
-        works: Sequence[Work[Read]] = (),
-        found: Sequence[_Run] = (),
-    ) -> None:
+    def __init__(self, owner: InProcess, given: Columns | Works, found: list[_Run]) -> None:
         self.given = given
         """What the handler gets."""
-        self._owner, self._found, self._all = owner, found, works
+        self._owner, self._found = owner, found
 
     def returned(self) -> tuple[list[int], list[int]]:
         """Note that the handler has returned.
 
         Return anchors and deltas of the rows of messages that have no work.
         """
-        rows = self.given.rows() if isinstance(self.given, Columns) else ([], [])
-        for work in self._works:
+        rows = self.given.rows()
+        for work in self.given.works:
             work.returned()
         return rows
 
     def complete(self) -> None:
-        """Note that the sink has the rows."""
-        if isinstance(self.given, Columns):
-            named = self.given.named()
-            for start, frontier, _, first, end in self._found:
-                for at in named[bisect_left(named, start) :]:
-                    offset = first + at - start
-                    if offset >= end:
-                        break
-                    frontier.complete(first, offset)
-                    start, first = at + 1, offset + 1
-                frontier.complete(first, end)
+        """Note that the sink has the rows: complete all offsets but those of the works."""
+        named = self.given.named() if isinstance(self.given, Columns) else []
+        for start, frontier, _, first, end in self._found:
+            zero = first - start
+            for at in named[bisect_left(named, start) : bisect_left(named, end - zero)]:
+                frontier.complete(first, zero + at)
+                first = zero + at + 1
+            frontier.complete(first, end)
 
     def __enter__(self) -> Self:
         self._owner.batches.add(self)
@@ -226,12 +208,8 @@ class Batch:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._owner.batches.discard(self)
-        for work in self._works if kind else ():
+        for work in self.given.works if kind else ():
             self._owner.drop(work)
-
-    @property
-    def _works(self) -> Sequence[Work[Read]]:
-        return self.given.works if isinstance(self.given, Columns) else self._all
 
 
 def _whole(found: str | bytes | InvalidBatchError) -> str | bytes:

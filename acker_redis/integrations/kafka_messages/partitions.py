@@ -54,8 +54,8 @@ class Partition:
             return 0
         return self.frontier.position
 
-    def read(self, offset: int) -> Frontier:
-        """Return the frontier to complete for the message at an offset, which is processed next.
+    def read(self, offset: int, end: int = 0) -> Frontier:
+        """Note that a message, or those below ``end``, are processed next; return their frontier.
 
         Raises:
             ConfigError: Messages of the partition were handled out of order.
@@ -72,6 +72,7 @@ class Partition:
             )
         elif offset > self.expected:
             frontier.complete(self.expected, offset)  # offsets without a record
+        self.expected = max(offset + 1, end)
         return frontier
 
     def restarted(self, offset: int) -> "Partition":
@@ -161,12 +162,7 @@ class Partitions:
             return None
         if partition.restarts:
             partition = self._places[place] = partition.restarted(offset)
-        if offset == partition.expected and partition.frontier is not None:  # the usual case
-            frontier = partition.frontier
-        else:
-            frontier = partition.read(offset)
-        partition.expected = max(offset + 1, end)
-        return frontier
+        return partition.read(offset, end)
 
     def moved(self) -> list[Moved]:
         """Return the partitions with offsets to commit."""

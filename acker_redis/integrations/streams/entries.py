@@ -24,11 +24,9 @@ AWAY = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterError
 
 
 def encoder_of(client: Any, who: str) -> Encode:
-    """Return the function by which a client encodes arguments.
+    """Return the function that encodes what a client sends.
 
-    Raises:
-        ConfigError: It is no blocking client of redis-py that reads from masters.
-
+    Raise ConfigError unless it is a blocking client of redis-py that reads from masters.
     """
     run = getattr(client, "execute_command", None)
     if not hasattr(client, "get_encoder") or inspect.iscoroutinefunction(run):
@@ -63,15 +61,10 @@ def encoded(encode: Encode, stream: Any, fields: Fields, maxlen: int | None) -> 
     """
     if not fields or not isinstance(fields, Mapping):
         raise redis.DataError(f"the fields of an entry are a mapping, not empty, not {fields!r}")
-    command = (
-        [encode(stream)] if maxlen is None else [encode(stream), b"MAXLEN", b"~", encode(maxlen)]
-    )
-    command.append(b"*")
-    for name, value in fields.items():
-        pair = encode(name), encode(value)
-        if not is_id(pair[0]):
-            command += pair
-    return tuple(command)
+    trim = () if maxlen is None else (b"MAXLEN", b"~", encode(maxlen))
+    pairs = [(encode(name), encode(value)) for name, value in fields.items()]
+    kept = [each for pair in pairs if not is_id(pair[0]) for each in pair]
+    return (encode(stream), *trim, b"*", *kept)
 
 
 def stamped(command: Command, ids: MessageId) -> Command:

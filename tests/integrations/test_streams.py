@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from operator import xor
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import redis
@@ -329,6 +330,19 @@ def test_entry_stays_pending_after_a_doubtful_flush_that_its_handler_ignores(
         assert shop.work(worker, handle) == 2
     assert shop.pending() == 1
     assert [bool(shop.open_ids(each)) for each in ids] == [True, False]
+
+
+def test_worker_asks_its_client_for_the_encoder_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(wraps=shop.client.get_encoder)
+    monkeypatch.setattr(shop.client, "get_encoder", asked)
+    for name in ("hat", "shoe", "coat"):
+        shop.put(name)
+    with shop.worker() as worker:
+        assert shop.work(worker, lambda _: worker.xadd(shop.priced, {"a": 1})) == 3
+    assert shop.client.xlen(shop.priced) == 3
+    assert asked.call_count == 1
 
 
 def test_many_children_are_added_while_their_handler_runs(

@@ -206,7 +206,8 @@ class TaskTracker:
 
     def _edge_of(self, name: str) -> str:
         edges = self._ids().edges
-        return next((each for each in (name, name.rpartition(".")[2]) if each in edges), "")
+        names = (name, name.rpartition(".")[2]) if edges else ()
+        return next((each for each in names if each in edges), "")
 
     def _owns(self, task: Any) -> bool:
         return _tracked.get(id(getattr(task, "app", None))) is self

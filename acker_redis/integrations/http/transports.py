@@ -162,9 +162,10 @@ class _Sent:
         self._request = request
         self._trusted = trusted
         # A handler, or a redirect, may pass all headers of its own request on.
-        request.headers.pop(HEADER, None)
         if trusted:
-            request.headers[HEADER] = str(self._child)
+            request.headers[HEADER] = str(self._child)  # in place of all others of this name
+        else:
+            request.headers.pop(HEADER, None)
 
     def failed(self, error: BaseException | str) -> None:
         self._child = None

@@ -13,7 +13,7 @@ from acker_redis.protocol.ids import SLOTS, block_anchor
 from acker_redis.protocol.keys import ShardKeys, feed_tag
 from proof.reference.blocks import BlockRow
 from tests.conftest import MakeAcker
-from tests.support import partial_block, send_blocks, tick
+from tests.support import partial_block, send_blocks, tick, tracked_block
 
 
 def ask(acker: Acker, *anchors: int) -> dict[int, tuple[bool, Alive]]:
@@ -133,6 +133,15 @@ def test_each_slot_of_large_blocks(acker: Acker) -> None:
         asked += [*anchors, block_anchor(block - 1, 0), block_anchor(block, SLOTS - 1)]
     found = ask(acker, *asked)
     assert {anchor for anchor, (is_pending, _) in found.items() if is_pending} == pending
+
+
+def test_bitmap_of_an_earlier_block_says_nothing(acker: Acker) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    send_blocks(acker, tracked_block(5, [9, 9]))
+    client.set(keys.failed(5), b"\xff")
+    client.set(keys.present(5), b"\x00")
+    found = ask(acker, block_anchor(5, 0), block_anchor(5, 1))
+    assert [pending for pending, _ in found.values()] == [True, True]
 
 
 def test_call_has_up_to_1024_anchors(acker: Acker) -> None:

@@ -39,6 +39,7 @@ from acker_redis.flows.browse import (
     PageCursor as PageCursor,
     TreePage as TreePage,
 )
+from acker_redis.flows.lost import StoredVerdicts as StoredVerdicts
 from acker_redis.flows.waits import (
     EdgeWaits as EdgeWaits,
     Waits as Waits,
@@ -86,6 +87,10 @@ from acker_redis.trees.frontier import (
     Quarantined as Quarantined,
 )
 from acker_redis.trees.group import GroupResult as GroupResult
+from acker_redis.trees.lost import (
+    StoredVerdict as StoredVerdict,
+    TrackedTree as TrackedTree,
+)
 from acker_redis.trees.message_id import MessageId as MessageId
 from acker_redis.trees.record import Backoff as Backoff, Record as Record, Verdict as Verdict
 from acker_redis.trees.processing import (

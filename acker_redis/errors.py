@@ -133,7 +133,8 @@ class BacklogError(AckerError):
     """Raised when a source may not track now; retry later.
 
     Too many verdicts of the source wait to be taken, or the namespace is resharding. Take the
-    outcomes of the source, or wait for the end of the reshard.
+    outcomes of the source, or wait for the end of the reshard. ``Acker.lost()`` raises it if the
+    table of verdicts is not up to date.
     """
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from acker_redis.aio.connection import AsyncConnection
@@ -11,6 +11,7 @@ from acker_redis.aio.outcomes import AsyncOutcomes
 from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
 from acker_redis.flows.lane import Lane
+from acker_redis.flows.lost import StoredVerdicts, find_lost
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
@@ -19,6 +20,7 @@ from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.transport.connect import connect_async
+from acker_redis.trees.lost import TrackedTree
 
 
 class AsyncAcker(LoopBound):
@@ -193,6 +195,19 @@ class AsyncAcker(LoopBound):
         """Return the reader of a source's verdicts; see :meth:`Acker.outcomes`."""
         config = await self.config()
         return AsyncOutcomes(self.connection, self.flows.shards(config), source, config.edges)
+
+    async def lost(
+        self,
+        source: str,
+        tracked: Iterable[TrackedTree],
+        table: Callable[[list[int]], StoredVerdicts | Awaitable[StoredVerdicts]],
+        *,
+        within: float = 600.0,
+    ) -> list[TrackedTree]:
+        """Return the trees that Redis has lost; see :meth:`Acker.lost`."""
+        return await self.connection.drive(
+            find_lost(self.flows, source, tracked, table, round(within * 1000))
+        )
 
     async def close(self) -> None:
         """Wait for the calls in flight that change something, then close the connections."""

@@ -59,6 +59,7 @@ def _probes(keys: ShardKeys) -> dict[str, Args]:
         "XDEL": (key, "0-0"),
         "XRANGE": (key, "-", "+", "COUNT", 1),
         "XREVRANGE": (key, "+", "-", "COUNT", 1),
+        "XINFO|STREAM": (key,),
         "INFO": ("server",),
         "ROLE": (),
         "DBSIZE": (),

@@ -62,7 +62,8 @@ Libraries ignore its refusal.
 
 _RUNNING = _words("EVAL EVALSHA")
 _CALLING = _words("FCALL_RO")
-_READING = _words("XRANGE XREVRANGE")
+# XINFO|STREAM: lost() asks which verdict was taken last.
+_READING = _words("XRANGE XREVRANGE XINFO|STREAM")
 _LISTENING = _words("SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE")
 _FINDING = _words("SMEMBERS")
 _SERVING = _words(

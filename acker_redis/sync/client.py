@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
 from acker_redis.flows.lane import Lane
+from acker_redis.flows.lost import StoredVerdicts, find_lost
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.waits import Waits
 from acker_redis.protocol.commands import Fence, ShardApplied
@@ -18,6 +19,7 @@ from acker_redis.protocol.tree import TreeState
 from acker_redis.sync.connection import Connection
 from acker_redis.sync.outcomes import Outcomes
 from acker_redis.transport.connect import connect
+from acker_redis.trees.lost import TrackedTree
 
 
 class Acker:
@@ -416,6 +418,48 @@ class Acker:
         """
         config = self.config
         return Outcomes(self.connection, self.flows.shards(config), source, config.edges)
+
+    def lost(
+        self,
+        source: str,
+        tracked: Iterable[TrackedTree],
+        table: Callable[[list[int]], StoredVerdicts],
+        *,
+        within: float = 600.0,
+    ) -> list[TrackedTree]:
+        """Return the trees that Redis has lost: neither pending, nor with a verdict.
+
+        A failover or a cut log can lose trees that were tracked. A :class:`Source` has a clock of
+        its own and sends their records again. A program that reads verdicts itself calls this from
+        time to time, replays the records of the trees that it returns, and stores them as verdicts,
+        so that the next call does not return them again.
+
+        Args:
+            source: The source that tracked the trees.
+            tracked: The trees that were tracked. An anchor that was tracked several times is given
+                several times, and each of its trees needs a verdict.
+            table: ``table([anchor, ..])`` reads the verdicts of these anchors that the program has
+                stored, without touches, and the time of the latest verdict that it has stored. It
+                is called once, and must read when it is called. Verdicts must be stored before they
+                are taken.
+            within: By how many seconds ``at_ms`` of a tree may differ from the time of its TRACK on
+                Redis's clock. A tree that is younger is not returned.
+
+        Raises:
+            BacklogError: The table lacks a verdict that was taken. Call this again later.
+            RedisUnavailableError: A shard does not answer.
+            AckerError: As :meth:`show`.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> trees, stored = [TrackedTree(7, "order-1", 1_000)], StoredVerdicts(0, [])
+            >>> acker.lost("shop", trees, lambda anchors: stored)
+            [TrackedTree(anchor=7, source_id='order-1', at_ms=1000)]
+
+        """
+        return self.connection.drive(
+            find_lost(self.flows, source, tracked, table, round(within * 1000))
+        )
 
     def close(self) -> None:
         """Close the connections."""

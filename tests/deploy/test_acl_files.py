@@ -98,7 +98,15 @@ def test_roles_have_exactly_these_rights() -> None:
     for role in acl.roles():
         inside = frozenset().union(*(acl.SCRIPTS[name] for name in acl.scripts(role)))
         beside[role] = acl.commands(role) - inside - acl.CONNECTING - {"EVAL", "EVALSHA"}
-    looking = {"XRANGE", "XREVRANGE", "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"}
+    looking = {
+        "XRANGE",
+        "XREVRANGE",
+        "XINFO|STREAM",
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+        "PSUBSCRIBE",
+        "PUNSUBSCRIBE",
+    }
     assert beside["producer"] == set()
     assert beside["source"] == looking - {"XRANGE"} | {"HSCAN", "EXPIRE", "PERSIST"}
     assert beside["rotator"] == {"SMEMBERS"}

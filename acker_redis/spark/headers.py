@@ -5,6 +5,8 @@ languages read each other's messages. Both functions are plain expressions, whic
 the executors.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -63,16 +65,35 @@ def from_headers(headers: str | Column = "headers") -> Column:
     """
     ours = F.filter(_column(headers), _is_ours)
     texts = F.transform(ours, lambda each: F.coalesce(each["value"].cast("string"), F.lit("null")))
-    whole = F.array_join(texts, ",")
+    return _let(F.array_join(texts, ","), _ids).alias("anchors")
+
+
+def _ids(text: Column) -> Column:
+    """Return the ids in a text; most have one pair, which needs no arrays of texts."""
+    one = F.array(_pair(text))
+    return F.when(text.rlike(_PAIR), one).when(F.length(text) > 0, _many(text))
+
+
+def _many(text: Column) -> Column:
     too_long = _error(f"the header acker-tuple has at most {MAX_MESSAGE} characters")
-    text = F.when(F.length(whole) > MAX_MESSAGE, too_long).otherwise(whole)
-    pairs = F.filter(F.split(text, ","), lambda each: ~each.rlike(r"^[ \t]*$"))
-    ids = F.transform(pairs, _pair)
-    once = F.size(F.array_distinct(ids["anchor"])) == F.size(ids)
-    wrong = _error("an anchor occurs twice in one message id: ", _hidden(text))
+    whole = F.when(F.length(text) > MAX_MESSAGE, too_long).otherwise(text)
+    given = F.filter(F.split(whole, ","), lambda each: ~each.rlike(r"^[ \t]*$"))
     too_many = _error(f"a message belongs to at most {MAX_TREES} trees")
-    found = F.when(F.size(pairs) > MAX_TREES, too_many).when(once, ids).otherwise(wrong)
-    return F.when(F.size(pairs) > 0, found).alias("anchors")
+    wrong = _error("an anchor occurs twice in one message id: ", _hidden(text))
+
+    def distinct(ids: Column) -> Column:
+        return F.when(F.size(F.array_distinct(ids["anchor"])) == F.size(ids), ids).otherwise(wrong)
+
+    def found(pairs: Column) -> Column:
+        many = F.when(F.size(pairs) > MAX_TREES, too_many)
+        return many.when(F.size(pairs) > 0, _let(F.transform(pairs, _pair), distinct))
+
+    return _let(given, found)
+
+
+def _let(value: Column, function: Callable[[Column], Column]) -> Column:
+    """Return a function of a value that Spark computes once, however often it is used there."""
+    return F.element_at(F.transform(F.array(value), function), 1)
 
 
 def _is_ours(header: Column) -> Column:
@@ -88,12 +109,16 @@ def _pair(text: Column) -> Column:
     """Return (anchor, tuple) of the text ``<anchor>:<tuple>``."""
     # 19 digits may be too many for a BIGINT. The cast would raise an error or return null,
     # depending on the session.
-    anchor, tuple_ = (F.regexp_extract(text, _PAIR, n).cast("decimal(19,0)") for n in (1, 2))
+    wide = [F.regexp_extract(text, _PAIR, n).cast("decimal(19,0)") for n in (1, 2)]
     wrong = _error("the header acker-tuple needs <anchor>:<tuple>, and has: ", _hidden(text))
-    valid = text.rlike(_PAIR) & (F.greatest(anchor, tuple_) <= F.lit(TUPLE_MAX))
-    return F.when(
-        valid, F.struct(anchor.cast("bigint").alias("anchor"), tuple_.cast("bigint").alias("tuple"))
-    ).otherwise(wrong)
+
+    def fits(pair: Column) -> Column:
+        ids = [pair[name].cast("bigint").alias(name) for name in ("anchor", "tuple")]
+        largest = F.greatest(pair["anchor"], pair["tuple"])
+        return F.when(largest <= F.lit(TUPLE_MAX), F.struct(*ids)).otherwise(wrong)
+
+    pair = F.struct(wide[0].alias("anchor"), wide[1].alias("tuple"))
+    return F.when(text.rlike(_PAIR), _let(pair, fits)).otherwise(wrong)
 
 
 def _hidden(text: Column) -> Column:

@@ -72,7 +72,7 @@ lint-lua: $(VENV)/.dev
 lint-prose: $(VENV)/.dev
 	@$(BIN)/python -m tests.project.prose
 
-BENCHMARKS := apply blocks producer messages kafka celery_tasks http_requests streams rabbitmq otel latency drain admin spark_jobs spark_demo explain
+BENCHMARKS := apply blocks producer messages kafka celery_tasks http_requests streams rabbitmq otel latency drain admin spark_jobs spark_kafka spark_demo explain
 bench: $(VENV)/.test
 	@for name in $(or $(ARGS),$(BENCHMARKS)); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 

@@ -176,9 +176,10 @@ class Acker:
                 streaming query, and with Spark Connect. No other query of this ``app_id`` may have
                 the name. It belongs to one checkpoint: with a new checkpoint batch ids start again
                 at 0, so the query needs a new name.
-            freeze: With False, Spark computes the rows again for each use, instead of keeping them.
-                This is faster, and correct only if the plan gives the same rows each time. Offsets
-                of Kafka and whole files do. A join with a table that changes does not.
+            freeze: With False, Spark caches the rows until the query's next batch begins, instead
+                of keeping them in files, and computes them again if it loses them. So this is
+                correct only if the plan gives the same rows each time. Offsets of Kafka and whole
+                files do. A join with a table that changes does not.
             unmentioned: Replaces the setting of the ``Acker``.
 
         Raises:

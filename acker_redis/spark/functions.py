@@ -3,7 +3,7 @@
 All are plain expressions, which Spark evaluates on the executors. None accesses Redis.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -44,6 +44,8 @@ class Counted:
     """STRING: distinguishes one numbering from another."""
     number: Column
     """The record's number, a whole number from 0."""
+    kafka: tuple[Column, Column, Column] | None = None
+    """Topic, partition and offset, of which prefix and number are made."""
 
 
 def counted(*prefix: str | Column, number: str | Column) -> Counted:
@@ -89,12 +91,12 @@ def kafka_source_id(
         offset: The column of the offset.
 
     """
-    name = F.col(topic) if isinstance(topic, str) else topic
+    name, part, number = (F.col(c) if isinstance(c, str) else c for c in (topic, partition, offset))
     whole = counted(name, partition, number=offset)
     text = F.concat_ws("/", whole.prefix, whole.number.cast("string"))
     short = F.concat(F.substring(name, 1, 180), F.lit("#"), F.substring(F.sha2(name, 256), 1, 32))
     named = F.when(F.octet_length(text) > F.lit(MAX_TEXT), short).otherwise(name)
-    return counted(named, partition, number=offset)
+    return replace(counted(named, partition, number=offset), kafka=(name, part, number))
 
 
 def anchors_of(*pairs: tuple[str | Column, str | Column]) -> Column:

@@ -2,8 +2,10 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import combinations
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from acker_redis.errors import ChangedBatchError
@@ -24,8 +26,19 @@ from acker_redis.spark.streams.aside import Aside
 from acker_redis.spark.streams.queue import FileQueue, Queue, can_stage
 
 
+@dataclass(eq=False)
+class _Cached:
+    """Rows in the memory and on the disks of executors."""
+
+    df: DataFrame
+
+    def delete(self) -> None:
+        """Take them out of the cache."""
+        self.df.unpersist()
+
+
 class InputBatch:
-    """A micro-batch of a query; ``freezes`` says whether rows are kept or computed again."""
+    """A micro-batch of a query; ``freezes`` says whether rows are kept or only cached."""
 
     def __init__(
         self, shared: SharedState, df: DataFrame, batch_id: int, query_id: str, freezes: bool
@@ -37,7 +50,7 @@ class InputBatch:
         self.steps = Steps(self.described)
         self.staging = Staging(df, shared.application.staging, self.name, batch_id)
         self._df = df
-        self._freezes = freezes
+        self.freezes = freezes
         self._frozen: DataFrame | None = None
         self._kept: list[Staged] = []
         self._sources: list[tuple[DataFrame, Staged]] = []
@@ -77,7 +90,8 @@ class InputBatch:
     def has_rows(self, df: DataFrame, base: DataFrame) -> bool:
         """Return whether these rows surely are one row for each row of ``base``, with its ids."""
         names = self.application.names
-        return keeps_rows(df, base, (names.anchor, names.tuple))
+        one = [names.anchor, names.tuple]
+        return keeps_rows(df, base, [names.anchors] if names.anchors in df.columns else one)
 
     def frozen(self) -> DataFrame:
         """Return the rows, evaluated once.
@@ -95,9 +109,14 @@ class InputBatch:
     def freeze(self, df: DataFrame, output: DataFrame | None = None) -> DataFrame:
         """Evaluate rows once; return committed files, which stay until the query's next batch.
 
-        ``output`` are the rows that the job gave, if ``df`` is made from them.
+        ``output`` are the rows that the job gave, if ``df`` is made from them. A batch that does
+        not freeze its rows caches them: a part of the cache that is lost is computed again.
         """
-        return self.keep(df, output) if self._freezes else df
+        if self.freezes:
+            return self.keep(df, output)
+        if df.storageLevel == StorageLevel.NONE:  # the job has not cached them
+            self.shared.keep(self.query_id, _Cached(df.persist(StorageLevel.MEMORY_AND_DISK)))
+        return df
 
     def keep(self, df: DataFrame, output: DataFrame | None = None) -> DataFrame:
         """Evaluate rows once, also in a batch that does not freeze its own."""
@@ -144,7 +163,7 @@ class InputBatch:
 
         Never, if the batch was opened as one whose plan gives the same rows each time.
         """
-        return self._freezes and repeats(df, [each.df for each in self._kept]) is False
+        return self.freezes and repeats(df, [each.df for each in self._kept]) is False
 
     def computes_twice(self, outputs: list[DataFrame], changing: list[DataFrame]) -> bool:
         """Return whether outputs are made of two evaluations of the same rows, which may change.
@@ -152,7 +171,7 @@ class InputBatch:
         ``changing`` are those whose own rows may change; the others may be made of kept rows.
         """
         found = list(changing)
-        for source, staged in self._sources if self._freezes else ():
+        for source, staged in self._sources if self.freezes else ():
             known = any(each is source for each in found) or self.has_all(source)
             if not known and any(reads(each, staged.df) for each in outputs):
                 found.append(source)

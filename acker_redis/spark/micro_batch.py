@@ -116,8 +116,8 @@ class MicroBatch:
 
         The result gives the same rows each time, until the query's next batch begins, also if tasks
         are retried, run twice, or lose their executor. Refer to its columns by name: a column of
-        ``df`` itself, as in ``df["price"]``, is not one of the result. A no-op for a batch that was
-        opened with ``freeze=False``.
+        ``df`` itself, as in ``df["price"]``, is not one of the result. A batch that was opened with
+        ``freeze=False`` caches them instead.
         """
         return self._input.freeze(df)
 
@@ -254,13 +254,15 @@ class MicroBatch:
         covered = self._terms.covered(df)
         if not covered:
             df = self._terms.with_parents(df)
-        if need_ids(df, names):
+        many = need_ids(df, names)
+        again = many and self._input.kept(df) and all(isinstance(each, str) for each in key)
+        if many:
             out = ids.children_of_many(df, names.anchors, edge, key, run)
         else:
             out = ids.add_messages(df, names.tuple, {names.tuple: edge}, key, run)
         if queue is not None:
             out = self._input.stage(out, queue, output)
-        elif freeze:
+        elif freeze and not again:  # rows that are kept get the same ids each time
             out = self._input.freeze(out, output)
         messages = self._input.returned(out, self._terms.emit(out, unanchored))
         prepare(queue, messages)

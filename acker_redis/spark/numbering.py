@@ -28,9 +28,9 @@ from acker_redis.spark.fold.terms import ELSEWHERE
 from acker_redis.spark.ids import Ids
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
-_WINDOW, _OFFSET = "_acker_window", "_acker_offset"
+_WINDOW, _OFFSET, _PLACE = "_acker_window", "_acker_offset", "_acker_place"
 _WINDOW_OF = f"({NUMBER} div {SLOTS})"
-HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _OFFSET)
+HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _OFFSET, _PLACE)
 LEAST = 16
 """Minimum number of records in a block."""
 MAX_SPREAD = 8
@@ -39,6 +39,8 @@ a tree or without; a loose tree takes some 100 bytes. Memory alone would allow 1
 slots count as pending, too, and a call carries at most 4096 of them."""
 _LOOKUP = 10_000
 """Maximum number of windows of one numbering that are looked up in an array."""
+_PREFIXES = 64
+"""Highest number of numberings whose windows are looked up in an array."""
 _ALIGNED = 64
 """The first window of the array is a multiple of it, so that few batches change the number."""
 _LOOSE = -(2**62)
@@ -91,12 +93,12 @@ def number(
     ids: Ids,
     least: int = LEAST,
     large: bool = False,
-    known: Group | None = None,
+    known: Sequence[Group] | None = None,
 ) -> Numbered:
     """Return the records with their anchors in the column ``name``.
 
     Runs one Spark job. For a ``large`` batch this job costs half as much if the numbers have no
-    gaps, and if they have, a second job follows it. If the only numbering is ``known``, a job runs
+    gaps, and if they have, a second job follows it. If all numberings are ``known``, a job runs
     only for numbers with gaps.
 
     ``trees`` has the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT). ``whose`` is the
@@ -106,7 +108,7 @@ def number(
     """
     found = None
     if known or large:
-        found = _without_gaps([known] if known else _grouped(trees, PREFIX, ATTEMPT))
+        found = _without_gaps(known or _grouped(trees, PREFIX, ATTEMPT))
     if found is None:
         found = _grouped(_with_windows(trees), PREFIX, ATTEMPT, _WINDOW)
     blocks = tuple(_blocks(found, partial(ids.maker.block, source, *whose), least))
@@ -198,14 +200,13 @@ def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[Dat
     compiles, and does not compile a text again.
     """
     begin, end = min(b.window for b in blocks), max(b.window for b in blocks)
-    same = len({(block.prefix, block.attempt) for block in blocks}) == 1
-    if same and end - begin < _LOOKUP:
+    attempts = {block.attempt for block in blocks}
+    prefixes = sorted({block.prefix for block in blocks})
+    if len(attempts) == len(prefixes) == 1 and end - begin < _LOOKUP:
         # One numbering: the window is an index of an array, and a lookup costs less than a join.
         known = {block.window: block.offset for block in blocks}
         begin -= begin % _ALIGNED
-        offsets = ",".join(str(known.get(each, _LOOSE)) for each in range(begin, end + 1))
-        # Not array(1, 2, ..): each literal would cost time. Spark folds the text at planning.
-        array = f"cast(split('{offsets}', ',') AS ARRAY<BIGINT>)"
+        array = _array(known.get(each, _LOOSE) for each in range(begin, end + 1))
         offset = f"element_at({array}, cast({_WINDOW_OF} - {begin} + 1 AS INT))"
         if loose:
             mine = (
@@ -214,8 +215,51 @@ def _placed(trees: DataFrame, blocks: Sequence[Block], loose: bool) -> tuple[Dat
             inside = f"{mine} AND {_WINDOW_OF} BETWEEN {begin} AND {end}"
             offset = f"CASE WHEN {inside} THEN {offset} ELSE {_LOOSE} END"
         return trees, offset
+    if len(attempts) == 1 and len(prefixes) <= _PREFIXES:
+        found = _in_one_array(trees, blocks, prefixes)
+        if found:
+            return found
     rows = [(b.prefix, b.attempt, b.window, b.offset) for b in blocks]
     schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_OFFSET} BIGINT"
     where = F.broadcast(trees.sparkSession.createDataFrame(rows, schema))
     joined = _with_windows(trees).join(where, [PREFIX, ATTEMPT, _WINDOW], "left")
     return joined, f"coalesce({_OFFSET}, {_LOOSE})"
+
+
+def _in_one_array(
+    trees: DataFrame, blocks: Sequence[Block], prefixes: list[str]
+) -> tuple[DataFrame, str] | None:
+    """Return what :func:`_placed` does, for a few numberings of one attempt.
+
+    The offsets of all windows are in one array, one numbering after the other. Three arrays have
+    the first window of each, the last one, and what to add to a window to get its index. The first
+    entry of each is for other records: no window is in it.
+    """
+    offsets: list[int] = []
+    begins, ends, adds = [1], [0], [0]
+    for prefix in prefixes:
+        known = {block.window: block.offset for block in blocks if block.prefix == prefix}
+        begin, end = min(known), max(known)
+        if end - begin + len(offsets) >= _LOOKUP:
+            return None
+        begins.append(begin)
+        ends.append(end)
+        adds.append(len(offsets) + 1 - begin)
+        offsets += [known.get(each, _LOOSE) for each in range(begin, end + 1)]
+    texts = ", ".join(map(id_texts.text, prefixes))
+    mine = f"{ATTEMPT} = {blocks[0].attempt}"
+    place = f"CASE WHEN {mine} THEN 1 + array_position(array({texts}), {PREFIX}) ELSE 1 END"
+    placed = trees.withColumn(_PLACE, F.expr(f"cast({place} AS INT)"))
+    placed = _with_windows(placed)
+    inside = f"{_WINDOW} BETWEEN {_at(begins, _PLACE)} AND {_at(ends, _PLACE)}"
+    found = _at(offsets, f"cast({_WINDOW} + {_at(adds, _PLACE)} AS INT)")
+    return placed, f"CASE WHEN {inside} THEN {found} ELSE {_LOOSE} END"
+
+
+def _at(values: Iterable[int], place: str) -> str:
+    return f"element_at({_array(values)}, {place})"
+
+
+def _array(values: Iterable[int]) -> str:
+    # Not array(1, 2, ..): each literal would cost time. Spark folds the text at planning.
+    return f"cast(split('{','.join(map(str, values))}', ',') AS ARRAY<BIGINT>)"

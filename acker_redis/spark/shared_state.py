@@ -109,6 +109,7 @@ class SharedState:
         self._warned: set[tuple[str, str]] = set()
         self._applied: dict[str, tuple[str, int]] = {}
         self._ids: tuple[object, Ids] | None = None
+        self._gaps: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -128,15 +129,25 @@ class SharedState:
         return known[1]
 
     def place(
-        self, df: DataFrame, query_id: str, frozen: bool = True, terms: Sequence[Terms] = ()
+        self,
+        df: DataFrame,
+        query_id: str,
+        frozen: bool = True,
+        terms: Sequence[Terms] = (),
+        rows: int | None = None,
     ) -> Place:
-        """Return where to fold the next batch of a query; count its rows if that is necessary."""
+        """Return where to fold the next batch of a query; count its rows if that is necessary.
+
+        ``rows`` is their number, if it is known.
+        """
+        if rows is not None:
+            return self.limited(rows)
         if self.application.mode != "auto":
             return self.application.mode
         files = [each.files for each in terms]
         if files and all(files):
-            rows = sum(each.rows for each in files if each)
-            return "driver" if rows <= FILES_MOST else "executors"
+            read = sum(each.rows for each in files if each)
+            return "driver" if read <= FILES_MOST else "executors"
         last = self._messages.get(query_id)
         kept = frozen and not is_local(df.sparkSession)  # computed already: the count is cheap
         # A batch after one far below the limit is assumed to be below it, too. If it is not, Spark
@@ -144,6 +155,20 @@ class SharedState:
         if kept or last is None or DRIVER_MOST / 4 < last <= DRIVER_MOST:
             last = df.count() if frozen else DRIVER_MOST + 1
         return "driver" if last <= DRIVER_MOST else "executors"
+
+    def limited(self, rows: int) -> Place:
+        """Return where to fold this number of rows, which are in no files."""
+        mode = self.application.mode
+        return mode if mode != "auto" else "driver" if rows <= DRIVER_MOST else "executors"
+
+    def note_gaps(self, query_id: str) -> None:
+        """Note that offsets of a query have no record."""
+        with self._lock:
+            self._gaps.add(query_id)
+
+    def has_gaps(self, query_id: str) -> bool:
+        """Return whether a batch of a query had offsets without a record."""
+        return query_id in self._gaps
 
     def is_large(self, query_id: str) -> bool:
         """Return whether the last batch of a query was large; False if none is known."""

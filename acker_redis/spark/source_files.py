@@ -37,7 +37,7 @@ def committed(df: DataFrame) -> Staged | None:
     The plan may select and rename columns. With any other step, rows may differ each time that
     they are computed.
     """
-    return _of_plan(df, _committed)
+    return of_plan(df, _committed)
 
 
 def number_range(df: DataFrame) -> tuple[int, int, int] | None:
@@ -46,10 +46,14 @@ def number_range(df: DataFrame) -> tuple[int, int, int] | None:
     They come from the footers of the files. None if the column is not a BIGINT of a file source as
     it is, if a value is null, or if the plan drops or adds rows.
     """
-    return _of_plan(df, _number_range)
+    return of_plan(df, _number_range)
 
 
-def _of_plan(df: DataFrame, find: Callable[[DataFrame, Any], Found | None]) -> Found | None:
+def of_plan(df: DataFrame, find: Callable[[DataFrame, Any], Found | None]) -> Found | None:
+    """Return what a function finds in the plan of the query of this batch; None if unknown.
+
+    It gets the rows, and what the JVM runs.
+    """
     # Spark's internal classes: of a plan that is not exactly as expected, nothing is known.
     with contextlib.suppress(Exception):
         execution = execution_of(df)
@@ -60,8 +64,11 @@ def _of_plan(df: DataFrame, find: Callable[[DataFrame, Any], Found | None]) -> F
 
 def _committed(df: DataFrame, execution: Any) -> Staged | None:
     given = df._jdf.queryExecution().analyzed()
-    found = _files(given, attributes(given, df, df.columns), execution)
-    if found is None:
+    below = None
+    if given.nodeName() == "LogicalRDD":
+        below = source_of(df, execution, "LogicalRelation")
+    found = below and _files(*below)
+    if not found:
         return None
     files, columns = found
     if len(set(columns)) < len(columns):
@@ -74,14 +81,8 @@ def _committed(df: DataFrame, execution: Any) -> Staged | None:
 
 
 def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
-    plan = df._jdf.queryExecution().analyzed()
-    wanted = attributes(plan, df, df.columns)
-    while plan.nodeName() != "LogicalRDD":
-        below = through_project(plan, wanted)
-        if below is None:
-            return None
-        plan, wanted = below
-    found = _files(plan, wanted, execution)
+    below = source_of(df, execution, "LogicalRelation")
+    found = below and _files(*below)
     if found is None:
         return None
     files, [column] = found
@@ -104,19 +105,34 @@ def _number_range(df: DataFrame, execution: Any) -> tuple[int, int, int] | None:
     return min(least), max(most), rows
 
 
-def _files(given: Any, wanted: list[Any], execution: Any) -> tuple[list[str], list[str]] | None:
-    """Return the files of the rows that Spark gave, and the columns there for these attributes."""
+def source_of(df: DataFrame, execution: Any, kind: str) -> tuple[Any, list[Any]] | None:
+    """Return the source of a batch, and its attributes that the columns of ``df`` are.
+
+    None if ``df`` computes one of them, or may drop or add rows, or the source is of another kind.
+    """
+    plan = df._jdf.queryExecution().analyzed()
+    wanted = attributes(plan, df, df.columns)
+    found = _through(plan, wanted, "LogicalRDD")
     # A checkpoint of other rows, such as df.where(..).localCheckpoint(), is an RDD with these ids.
-    if given.nodeName() != "LogicalRDD" or not given.rdd().equals(execution.toRdd()):
+    if found is None or not found[0].rdd().equals(execution.toRdd()):
         return None  # not the rows that Spark gave to foreachBatch
     plan = execution.logical()
     if plan.nodeName() == "WriteToMicroBatchDataSourceV1":
         plan = plan.child()
-    while plan.nodeName() != "LogicalRelation":
-        found = through_project(plan, wanted)
-        if found is None:
+    return _through(plan, found[1], kind)
+
+
+def _through(plan: Any, wanted: list[Any], kind: str) -> tuple[Any, list[Any]] | None:
+    while plan.nodeName() != kind:
+        below = through_project(plan, wanted)
+        if below is None:
             return None
-        plan, wanted = found
+        plan, wanted = below
+    return plan, wanted
+
+
+def _files(plan: Any, wanted: list[Any]) -> tuple[list[str], list[str]] | None:
+    """Return the files of a source, and the columns there for these attributes."""
     relation = plan.relation()
     keys = relation.options().keys().toSeq()
     options = {keys.apply(n).lower() for n in range(keys.size())}

@@ -30,10 +30,11 @@ import functools
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import NullType, StructField, StructType
@@ -74,6 +75,12 @@ class Staged:
         paths = [local_path(each) for each in self.df.inputFiles()]
         return tuple(path for path in paths if path is not None)
 
+    def count(self) -> int:
+        """Return the number of rows: from the footers, or by a Spark job."""
+        if self.files is None:
+            return self.df.count()
+        return sum(int(pq.read_metadata(file).num_rows) for file in self.files)
+
 
 class Staging:
     """The staging folders of one run of one batch of a query.
@@ -108,7 +115,9 @@ class Staging:
     def write(self, df: DataFrame) -> Staged:
         """Evaluate a DataFrame once, and return its rows as committed files."""
         self._count += 1
-        staged = written(df, f"{self.folder}/{self._count}")
+        # On the disk of this machine, to compress the rows costs more than to write them.
+        options = {"compression": "none"} if is_local(df.sparkSession) else {}
+        staged = written(df, f"{self.folder}/{self._count}", **options)
         if self._count == 1:
             self._sweep()
         return staged
@@ -125,8 +134,10 @@ class Staging:
                 folders.delete(spark, folder)
 
 
-def written(df: DataFrame, folder: str) -> Staged:
+def written(df: DataFrame, folder: str, **options: str) -> Staged:
     """Write the rows to a new folder; return them as committed files.
+
+    ``options`` are those of Spark's writer.
 
     Column names that differ in nothing or in case only are kept, and so are columns of type VOID,
     which Parquet cannot hold.
@@ -135,20 +146,21 @@ def written(df: DataFrame, folder: str) -> Staged:
     held = [n for n, field in enumerate(fields) if not isinstance(field.dataType, NullType)]
     names = [fields[n].name for n in held]
     if len({name.lower() for name in names}) == len(names) == len(fields):
-        _write(df, folder)
+        _write(df, folder, options)
         return Staged(_rows(df.sparkSession, df.schema, folder), folder)
     placed = df.toDF(*(f"c{n}" for n in range(len(fields))))
-    _write(placed.select(*(f"c{n}" for n in held)), folder)
+    _write(placed.select(*(f"c{n}" for n in held)), folder, options)
     schema = StructType([StructField(f"c{n}", fields[n].dataType) for n in held])
     rows = _rows(df.sparkSession, schema, folder)
     each = [f"c{n}" if n in set(held) else F.lit(None).alias(f"c{n}") for n in range(len(fields))]
     return Staged(rows.select(*each).toDF(*df.columns), folder, plain=False)
 
 
-def _write(df: DataFrame, folder: str) -> None:
+def _write(df: DataFrame, folder: str, options: Mapping[str, str]) -> None:
     # The second algorithm moves files of a task to the folder before the job commits. If its
     # executor is lost meanwhile, files of two attempts may stay.
-    writer = df.write.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
+    writer = df.write.options(**options)
+    writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
     folders.mark(df.sparkSession, folder)
     with _exact(df.sparkSession):
         writer.mode("append").parquet(folder)

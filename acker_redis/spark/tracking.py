@@ -1,7 +1,7 @@
 """Track the rows of a micro-batch: as loose trees, or in blocks if the records are numbered."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import ELSEWHERE, LOOSE, Kind
 from acker_redis.spark.functions import Counted, counted
 from acker_redis.spark.input_batch import InputBatch
+from acker_redis.spark.kafka_offsets import offset_groups
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import check_case
 from acker_redis.spark.numbering import (
@@ -45,6 +46,10 @@ _FEW = 1000
 """Maximum number of rejected trees that are filtered out by a list; more need a join."""
 
 
+class _GapsError(Exception):
+    """A range of offsets has fewer records than offsets."""
+
+
 class Tracking:
     """The tracking of one batch of a source."""
 
@@ -65,7 +70,9 @@ class Tracking:
         self._source = check_name("source", source)
         self._names = batch.application.names
         self._attempt = F.col(attempt) if isinstance(attempt, str) else attempt
-        self._ids = [f"_acker_id_{each}" for each in range(len(edges))]
+        self._ids = self._first_ids = [f"_acker_id_{each}" for each in range(len(edges))]
+        self._offsets: int | None = None
+        """How many offsets the blocks have, if ranges of offsets gave them."""
         self._client = batch.application.client
         self._lane = batch.application.lane(batch.query_id)
         self._again = batch.was_applied()
@@ -80,6 +87,15 @@ class Tracking:
                 df, self._bad = without_bad_rows(
                     self._batch, df, text, self._tried(), self._key, self._bad_rows
                 )
+        try:
+            return self._run(df, source_id)
+        except _GapsError:
+            # Not tried again in the next batch, because a topic with gaps has them everywhere.
+            self._batch.shared.note_gaps(self._batch.query_id)
+            self._offsets, self._ids = None, self._first_ids
+            return self._run(df, source_id)
+
+    def _run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
         elif ledger := self._batch.application.ledger:
@@ -88,6 +104,11 @@ class Tracking:
             trees = self._loose(df, source_id)
         if self._queue is not None:
             trees = self._staged(trees, self._queue)
+        elif self._offsets is not None:
+            kept = trees.trees.drop(*self._spare(trees.loose))
+            trees = Numbered(self._batch.freeze(kept), trees.blocks, trees.loose)
+        if (staged := self._batch.kept(trees.trees)) is not None:
+            self._expect(staged.count)
         began = time.monotonic()
         place, done = self._track(trees)
         report = combine(
@@ -121,7 +142,7 @@ class Tracking:
         blocks of that evaluation gets no anchor of theirs, so the fold refuses the batch.
         """
         names, trees = self._names, found.trees
-        drop = {*HIDDEN, _SAVED, _TWICE, self._ids[0]} - ({SOURCE} if found.loose else set())
+        drop = {*self._spare(found.loose), _SAVED, _TWICE, self._ids[0]}
         if found.loose and found.blocks:
             loose = F.when(~in_blocks(names.anchor), F.col(SOURCE))
             trees = trees.withColumn(SOURCE, loose)
@@ -129,6 +150,28 @@ class Tracking:
         trees = trees.select("*", tuple_id, F.lit(self._edges[0]).alias(names.edge)).drop(*drop)
         self._ids = [names.tuple]
         return Numbered(self._batch.stage(trees, queue), found.blocks, found.loose)
+
+    def _spare(self, loose: bool) -> set[str]:
+        """Return the columns that rows with ids do not need."""
+        return {*HIDDEN} - ({SOURCE} if loose else set())
+
+    def _expect(self, rows: Callable[[], int]) -> None:
+        """Raise _GapsError if offsets gave the blocks, and some of them have no row."""
+        if self._offsets is not None and rows() != self._offsets:
+            raise _GapsError
+
+    def _from_offsets(self, df: DataFrame, ids: Counted) -> list[Group] | None:
+        """Return the numberings of a batch of Kafka's source, if a plan tells them."""
+        batch, attempt = self._batch, self._attempt
+        gaps = batch.shared.has_gaps(batch.query_id)
+        if ids.kafka is None or not isinstance(attempt, int) or gaps:
+            return None
+        found = offset_groups(df, ids.kafka, attempt)
+        rows = sum(group[-1] for group in found or ())
+        if not found or (not batch.freezes and batch.shared.limited(rows) == "executors"):
+            return None
+        self._offsets = rows
+        return found
 
     def _counted(
         self, df: DataFrame, ids: Counted, least: int = LEAST, freeze: bool = False
@@ -144,11 +187,13 @@ class Tracking:
         if not isinstance(kind, LongType):
             trees = trees.withColumn(NUMBER, F.col(NUMBER).cast("bigint"))
         batch = self._batch
-        if self._queue is None or freeze:
+        known = None if freeze else self._from_offsets(df, ids)
+        if known is None and (self._queue is None or freeze):
             trees = batch.freeze(trees)
         whose = (self._lane, batch.batch_id)
         name, large = self._names.anchor, batch.shared.is_large(batch.query_id)
-        known = None if batch.kept(trees) else _known(trees)
+        if known is None and not batch.kept(trees):
+            known = _known(trees)
         with batch.steps("read_ids"):
             found = number(trees, name, self._source, whose, batch.ids, least, large, known)
         return Numbered(self._with_ids(found), found.blocks, found.loose)
@@ -204,7 +249,9 @@ class Tracking:
                 terms.append(Terms(Kind.TRACK, loose, files))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
         with batch.steps("read_ids"):
-            place = batch.shared.place(trees, batch.query_id, terms=terms)
+            place = batch.shared.place(
+                trees, batch.query_id, terms=terms, rows=None if batch.freezes else self._offsets
+            )
         # Absent slots count as pending, too.
         counts = [0] * job.shards
         for block in found.blocks:
@@ -212,6 +259,7 @@ class Tracking:
         if place == "driver":
             with batch.steps("read_ids"):
                 packed = list(collected(terms, job.shards))
+            self._expect(lambda: sum(each.terms for each in packed))
             for each in packed:
                 counts[each.shard] += each.terms if each.block == LOOSE else 0
             self._wait(counts)
@@ -250,6 +298,9 @@ class Tracking:
             trees = self._without(trees, block, report.rejected_blocks)
         if self._queue is not None:
             return self._batch.returned(trees, trees.drop(SOURCE))
+        if len(self._edges) == 1:
+            more = F.lit(self._edges[0]).alias(names.edge), F.col(self._ids[0]).alias(names.tuple)
+            return trees.select("*", *more).drop(*HIDDEN, _SAVED, _TWICE, *self._ids)
         # A row for each edge, from the same ids that were tracked.
         ways = [
             f"named_struct('{names.edge}', cast(X'{edge.encode().hex()}' AS STRING), "
@@ -312,11 +363,11 @@ class Tracking:
                 )
 
 
-def _known(trees: DataFrame) -> Group | None:
+def _known(trees: DataFrame) -> list[Group] | None:
     """Return the numbering of all records, if the files of the source tell it."""
     same = constants(trees.select(PREFIX, ATTEMPT))
     numbers = number_range(trees.select(NUMBER)) if same else None
-    return (same[0], same[1], *numbers) if same and numbers else None
+    return [(same[0], same[1], *numbers)] if same and numbers else None
 
 
 def check_key(

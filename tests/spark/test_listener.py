@@ -244,7 +244,7 @@ def test_query_with_two_ackers_gives_two_lines_per_batch(
 
 
 def test_rows_in_count_each_row_once(spark_: SparkSession, one: Acker, tmp_path: Path) -> None:
-    """Spark counts a row each time that the job reads it, and here the job reads it four times."""
+    """Spark counts a row each time that the job reads it, and here the job reads it twice."""
 
     def job(df: DataFrame, batch_id: int) -> None:
         df.count()
@@ -261,7 +261,7 @@ def test_rows_in_count_each_row_once(spark_: SparkSession, one: Acker, tmp_path:
         assert [found.get(timeout=LIMIT)["input_rows"] for _ in range(2)] == [2, 1]
     finally:
         spark_.streams.removeListener(listener)
-    assert [each.numInputRows for each in query.recentProgress] == [8, 3]
+    assert [each.numInputRows for each in query.recentProgress] == [4, 2]
 
 
 def test_spark_ui_describes_the_jobs(

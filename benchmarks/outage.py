@@ -188,7 +188,7 @@ class Pipeline:
     def latency(self, since: float) -> float | None:
         """Return the median seconds from the arrival of an order to its ack, lately."""
         lines = [each for shop in self.shops for each in shop.lines if each["at"] >= since]
-        took = [each["latency"] for each in lines if each["latency"] is not None]
+        took = [each["latency"] for each in lines if each.get("latency") is not None]
         return statistics.median(took) if took else None
 
     def end(self, found: Found) -> None:

@@ -53,10 +53,10 @@ class Source:
     then :meth:`emit` waits. While too much is pending in the acker, the source pauses and tries
     again.
 
-    **Outages.** A window per edge says how many records may be in flight. It begins at
-    ``max_pending``, shrinks when trees expire, and grows with answers. While nothing is answered,
-    only probes are sent, so that a consumer that comes back finds a short queue. A probe that
-    expires untouched is a *free* attempt: it does not count. :meth:`status` shows the windows.
+    **Outages.** A window per edge says how many records may be in flight. It begins at 100, is at
+    most ``max_pending``, shrinks when trees expire, and grows with answers. While nothing is
+    answered, only probes are sent, so that a consumer that comes back finds a short queue. A probe
+    that expires untouched is a *free* attempt: it does not count. :meth:`status` shows the windows.
     Edges share ``max_pending``, and half of an equal share is kept for each.
 
     **Threads.** One thread calls the callbacks: the source's own between :meth:`start` and

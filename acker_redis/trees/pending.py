@@ -45,7 +45,7 @@ from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.protocol.why import why_expired
 from acker_redis.trees.record import Backoff, Edge, Reading, Record, Verdict
 from acker_redis.trees.rotating_map import RotatingMap
-from acker_redis.trees.window import FIRST, Window
+from acker_redis.trees.window import Window
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +68,7 @@ class Pending:
         """Begin without records; ``most`` is the largest window of an edge."""
         self._attempts, self._backoff, self._replays = attempts, backoff, replays
         self._most, self._give_up_after = most, give_up_after
-        self._first, self._lifetime, self._begun = most, math.inf, False
+        self._lifetime, self._begun, self._careful = math.inf, False, False
         self.edges: dict[str, Edge] = {}
         """The records by the edge of their first messages."""
         self._urgent: deque[Record] = deque()
@@ -166,7 +166,9 @@ class Pending:
         if edge is None or edge.name != record.edge:
             edge = self.edges.get(record.edge)
             if edge is None:
-                window = Window(self._most, self._lifetime, self._first)
+                window = Window(self._most, self._lifetime)
+                if self._careful:
+                    window.begin_carefully()
                 edge = self.edges[record.edge] = Edge(record.edge, window)
             record._edge = edge
         return edge
@@ -362,11 +364,11 @@ class Pending:
         known = known or (record if reading is None else None)
         if known:
             self._landed(verdict, now)
-        elif verdict.reason == "expired" and self._first == self._most and not self._begun:
+        elif verdict.reason == "expired" and not self._careful and not self._begun:
             # Trees of an earlier program expired, so its consumers may be away.
-            self._first = min(self._most, FIRST)
+            self._careful = True
             for edge in self.edges.values():
-                edge.window.size = self._first
+                edge.window.begin_carefully()
         if _is_free(record, verdict.reason, verdict.outcome):
             record.attempt -= 1
             record.free += verdict.reason != "overflow"

@@ -9,7 +9,9 @@ cannot finish in time.
 **The control.** Additive increase, multiplicative decrease (Chiu and Jain, 1989; RFC 5681). An
 *answer* is an ack or a failure: a consumer has processed the record. The rules:
 
-* *Begin.* The window is open. It is ``FIRST`` if expired verdicts of an earlier program wait.
+* *Begin.* The window is ``BEGIN``, and doubles each second until the first answer, so that sources
+  of slow trees need no ramp of hours. It is ``FIRST``, and does not double, if expired verdicts of
+  an earlier program wait.
 * *Silence.* If no answer came for longer than answers take (their mean and four deviations, as in
   RFC 6298, and at least ``PATIENCE``), one more record is sent each time the silence has doubled,
   and one a lifetime later on. So the queue of a consumer that has stopped stays short.
@@ -32,6 +34,8 @@ All times are in seconds of one clock that does not go back.
 import math
 from dataclasses import dataclass
 
+BEGIN = 100
+"""Records in flight at first."""
 FIRST = 10
 """Records in flight at first, if expired verdicts of an earlier program wait at the start."""
 PATIENCE = 1.0
@@ -66,12 +70,14 @@ class Window:
     lifetime: float = math.inf
     """Seconds that trees live at least."""
     size: float = 0.0
-    """Records that may be in flight; 0 at the beginning means ``most``."""
+    """Records that may be in flight; 0 at the beginning means ``BEGIN``, or ``most`` if smaller."""
     in_flight: int = 0
     """Records that were sent, and have no verdict yet."""
     down_since: float | None = None
     """When the edge was found to be down; None while answers come."""
     _threshold: float = math.inf
+    _doubles_at: float = -math.inf
+    """When the window doubles if no answer has come yet; infinity: it does not."""
     _limits: bool = False
     """Whether a record waits because of the window."""
     _limited_at: float = -math.inf
@@ -93,7 +99,11 @@ class Window:
     _fastest_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.size = self.size or self.most
+        self.size = self.size or (self.most if self.most == math.inf else min(self.most, BEGIN))
+
+    def begin_carefully(self) -> None:
+        """Begin with a small window: trees of an earlier program have expired."""
+        self.size, self._doubles_at = min(self.size, FIRST), math.inf
 
     def room(self, now: float) -> float:
         """Return how many records may be sent now."""
@@ -101,6 +111,8 @@ class Window:
             return math.inf
         if self._limits:
             self._limited_at, self._limits = now, False
+            if now >= self._doubles_at and self._mean < 0 and not self._expired:
+                self.size, self._doubles_at = min(self.most, 2 * self.size), now + PATIENCE
         quiet = self._quiet(now)
         if quiet >= self.lifetime and self.down_since is None:
             if not self._expired:
@@ -117,6 +129,8 @@ class Window:
     def sent(self, now: float) -> None:
         """Note that a record was sent."""
         quiet = self._quiet(now)
+        if self._doubles_at < 0:
+            self._doubles_at = now + PATIENCE
         if not self.in_flight and not self._expired:
             self._quiet_since = now
         elif self._silent(quiet):

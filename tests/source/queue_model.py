@@ -65,6 +65,7 @@ def run(
     jitter: float = 0.2,
     sources: int = 1,
     lost: float = 0.0,
+    backlog: int = 0,
     seed: int = 0,
     speed: Callable[[float], float] = lambda _: 1.0,
 ) -> Result:
@@ -76,6 +77,7 @@ def run(
         load: Records that arrive, as a part of the capacity.
         after: Seconds to watch after their return.
         most: Largest window; infinity: none.
+        backlog: Records that wait when the sources start, in all.
         lost: The part of messages that are lost before their work is done.
         delay: Seconds from the work to the source; at random by up to ``jitter`` of it.
 
@@ -86,6 +88,8 @@ def run(
     later: list[list[tuple[float, int, Record]]] = [[] for _ in windows]
     queue, answers, ends = deque[Tree](), list[tuple[float, int, Tree]](), deque[Tree]()
     rate, owed, credit = capacity * load / sources, [draw.random() for _ in windows], 0.0
+    for each in range(backlog):
+        new[each % sources].append(Record(each % sources))
     found, now, back = Result(acked=[0] * sources), 0.0, before + away
 
     def end(tree: Tree) -> bool:

@@ -511,7 +511,14 @@ def test_large_group_is_scanned_page_by_page(
 ) -> None:
     acker = make_any_acker(shards=2)
     bolts = Bolts(acker)
-    source = make_source(acker, bolts.send, on_group=results, attempts=1, max_pending=5000)
+    source = make_source(
+        acker,
+        bolts.send,
+        on_group=results,
+        attempts=1,
+        max_pending=5000,
+        adaptive=False,
+    )
     with source.group("import") as group:
         for number in range(1200):
             group.emit(f"record-{number}")

@@ -278,7 +278,7 @@ def test_more_records_than_one_batch_over_several_shards(
 ) -> None:
     acker = make_any_acker(shards=shards)
     bolts = Bolts(acker)
-    source = make_source(acker, bolts.send, max_pending=3000, on_fail=None)
+    source = make_source(acker, bolts.send, max_pending=3000, on_fail=None, adaptive=False)
     for number in range(1500):
         source.emit(f"record-{number}", messages=number % 2)
     for _ in range(2):

@@ -29,7 +29,24 @@ def down(most: int = 100) -> Window:
     return window
 
 
-def test_it_begins_open_and_never_exceeds_the_most() -> None:
+def test_it_doubles_each_second_until_the_first_answer() -> None:
+    window, sent = Window(1000, T), []
+    for second in range(6):
+        room = int(window.room(second))
+        sent.append(room)
+        for _ in range(room):
+            window.sent(second)
+        window.waits()
+    assert sent == [100, 100, 200, 400, 200, 0]
+    careful = Window(1000, T)
+    careful.begin_carefully()
+    for _ in range(10):
+        careful.sent(0.0)
+    careful.waits()
+    assert careful.room(5.0) == 0
+
+
+def test_it_never_exceeds_the_most() -> None:
     window = Window(100, T)
     assert window.room(0.0) == 100
     busy(window, 0.0, 50)

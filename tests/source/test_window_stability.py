@@ -58,6 +58,22 @@ def test_slow_workers_do_not_make_a_storm(factor: float, until: float) -> None:
     assert found.dead == 0
 
 
+@pytest.mark.parametrize("backlog", [100, 2000])
+def test_source_that_starts_with_a_backlog_makes_no_storm(backlog: int) -> None:
+    """It was away itself, or it reads a table."""
+    found = run(backlog=backlog, before=0.0, after=LIMIT * backlog / 45 / 0.3 + 10)
+    assert found.normal_after is not None
+    assert found.dead == 0
+    assert found.useless < 100
+
+
+def test_slow_trees_need_no_ramp() -> None:
+    """Trees that take ten minutes: a thousand are in flight after some seconds."""
+    found = run(lifetime=1200.0, tick=600.0, delay=600.0, capacity=1e4, load=0, backlog=1000,
+                before=0.0, after=750.0)  # fmt: skip
+    assert sum(found.acked) == 1000
+
+
 def test_workers_that_come_back_faster_are_used() -> None:
     """A window that recovered in a queue must not hold the workers back."""
     found = run(away=40.0, after=40.0, speed=lambda now: 10.0 if now > 20 else 1.0)
@@ -90,7 +106,7 @@ def test_no_pipeline_starves_and_none_oscillates() -> None:
         draw = random.Random(seed)
         lifetime, capacity = draw.choice([1, 2, 4, 10]), draw.choice([5, 20, 45, 200])
         load, share = draw.choice([0.3, 0.5, 0.7, 0.8]), draw.choice([0, 0, 0.01, 0.1, 0.3])
-        away, most = lifetime * draw.choice([0.5, 1, 2, 5, 10]), draw.choice([100, 1000, 10_000])
+        away, most = lifetime * draw.choice([0.5, 1, 2, 5, 10]), draw.choice([100, 2000])
         delay, jitter = 0.05 + lifetime * share, draw.choice([0, 0.2, 0.6])
         if capacity * (delay * (1 + jitter) + 2 / capacity) > most / 2 or capacity * lifetime < 20:
             continue  # the largest window, or a lifetime, holds too few records

@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from acker_redis import Acker, Bolt, Producer, Record, Source
+from acker_redis import Acker, Record, Source
 from acker_redis.integrations.streams import StreamSender, StreamWorker
 
 EVERY = 0.25
@@ -119,7 +119,7 @@ class Packer:
         """Process orders until the process ends."""
         threading.Thread(target=self._report, daemon=True).start()
         while True:
-            for key, entries in self._read():
+            for _, entries in self._read():
                 for entry, fields in entries:
                     self._worker.handle(entry, fields, self._pack)
 

@@ -26,6 +26,7 @@ num.partitions={3}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+broker.session.timeout.ms=60000
 log.segment.delete.delay.ms=1000
 """
 

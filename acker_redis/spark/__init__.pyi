@@ -20,6 +20,7 @@ from acker_redis.spark.ids import Ids as Ids
 from acker_redis.spark.ledger import Ledger as Ledger
 from acker_redis.spark.listener import AckerListener as AckerListener
 from acker_redis.spark.lost_rows import explain as explain
+from acker_redis.spark.lost_trees import lost as lost
 from acker_redis.spark.micro_batch import MicroBatch as MicroBatch
 from acker_redis.spark.names import Names as Names
 from acker_redis.spark.queries import query_id_of as query_id_of

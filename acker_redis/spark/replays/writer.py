@@ -28,7 +28,7 @@ from acker_redis.spark.numbering import LEAST, MAX_SPREAD
 from acker_redis.spark.replays.attempts import with_attempt
 from acker_redis.spark.replays.waiting import Waiting
 from acker_redis.spark.streams.outcome_rows import SCHEMA
-from acker_redis.spark.streams.queue import Queue, check_queues
+from acker_redis.spark.streams.queue import FileQueue, Queue, check_queues
 from acker_redis.spark.tracking import check_key
 from acker_redis.spark.writers import hand_on
 from acker_redis.trees.record import Backoff
@@ -36,6 +36,8 @@ from acker_redis.trees.record import Backoff
 log = logging.getLogger(__name__)
 
 _ATTEMPT, _NEXT, _ID = "attempt", "next_attempt", "_replayed_id"
+_BEGIN, _BY = "begin_ms", "kept_by"
+_LOST = f"anchor BIGINT, {_BEGIN} BIGINT, {_BY} STRING"
 _KEPT = f"{SCHEMA}, {_ATTEMPT} INT, {_NEXT} INT"
 _LOTS = 16
 """An empty namespace has room for at least this number of files of nacks."""
@@ -47,7 +49,8 @@ class ReplayWriter:
     A nack of attempt n waits for the back-off, and then its record is tracked as attempt n + 1, and
     its messages go to the queues. After the last attempt the nack goes to the dead letters. Acks
     and touches are ignored. A nack for ``overflow`` does not use up an attempt, because no message
-    of it was sent.
+    of it was sent. A tree that Redis has lost is a row of :func:`lost`, with reason ``lost``: add
+    such rows to the verdicts of a batch. Each lost tree is replayed once, also if it comes again.
 
     Nacks wait in files, and not in Redis: other verdicts are not held up, and a query that dies
     continues with the nacks that wait. They wait longer than the back-off while the namespace has
@@ -118,6 +121,8 @@ class ReplayWriter:
         self._backoff = backoff or Backoff(first=60.0, most=3600.0)
         self._query_id = query_id
         self._folder = Path(folder) / f"{acker.namespace}@{source}"
+        self._lost_before = FileQueue(self._folder / "lost")
+        """The lost trees that were kept: anchor, and when they were tracked."""
         self._in_blocks = isinstance(source_id, Counted) or bool(acker.application.ledger)
         self.last_report: Report | None = None
         """The report of the last batch that replayed records."""
@@ -154,7 +159,7 @@ class ReplayWriter:
         batch = self._acker.batch(verdicts, batch_id, query_id=self._query_id)
         waiting = Waiting(self._folder, batch.name, batch_id)
         waiting.begin()
-        self._keep(verdicts, waiting)
+        self._keep(verdicts, waiting, batch)
         files = waiting.plan(self._backoff.ceiling, self._room)
         if not files:
             return
@@ -163,10 +168,13 @@ class ReplayWriter:
         if records is not None:
             self._give_up(nacks, records, batch)
 
-    def _keep(self, verdicts: DataFrame, waiting: Waiting) -> None:
+    def _keep(self, verdicts: DataFrame, waiting: Waiting, batch: MicroBatch) -> None:
         nacks = verdicts.where("verdict = 'nack'")
         if nacks.isEmpty():
             return
+        lost = self._lost(nacks, batch)
+        if lost is not None:
+            nacks = nacks.where("reason <> 'lost'").unionByName(lost.select(*nacks.columns))
         if ledger := self._acker.application.ledger:
             nacks = ledger.name(nacks)
         nacks = with_attempt(nacks, self._acker, self._source, self._attempts, _ATTEMPT)
@@ -177,6 +185,23 @@ class ReplayWriter:
         for attempt, rows in sorted(nacks.groupBy(_NEXT).count().collect(), key=str):
             same = nacks.where(F.col(_NEXT).eqNullSafe(F.lit(attempt)))
             waiting.put(same.repartition(-(-rows // most)), attempt)
+        if lost is not None:  # last: a batch that dies before must find them again
+            known = lost.select("anchor", _BEGIN, F.lit(_run_of(batch)).alias(_BY))
+            self._lost_before.write(known, batch.name, batch.batch_id)
+
+    def _lost(self, nacks: DataFrame, batch: MicroBatch) -> DataFrame | None:
+        """Return the nacks of lost trees that no earlier batch has kept; None without any.
+
+        :func:`lost` returns a tree again until the table of verdicts has it.
+        """
+        lost = nacks.where("reason = 'lost'")
+        if lost.isEmpty():
+            return None
+        lost = lost.withColumn(_BEGIN, F.unix_millis("at") - F.col("age_ms"))
+        before = self._lost_before.read(nacks.sparkSession, _LOST)
+        before = before.where(F.col(_BY) != _run_of(batch)).select("anchor", _BEGIN)
+        key = ["anchor", _BEGIN]
+        return lost.dropDuplicates(key).join(before, key, "left_anti")
 
     def _replay(self, nacks: DataFrame, batch: MicroBatch, waiting: Waiting) -> DataFrame | None:
         """Replay the records of these nacks, and return them; None if there is no room for them."""
@@ -248,3 +273,7 @@ class ReplayWriter:
     def _records_in(self, free: int) -> int:
         """Return the number of records that surely fit, also if they have gaps between them."""
         return max(min(free, LEAST - 1), free // MAX_SPREAD) if self._in_blocks else free
+
+
+def _run_of(batch: MicroBatch) -> str:
+    return f"{batch.name}/{batch.batch_id}"

@@ -53,6 +53,19 @@ def test_tick_in_another_run_begins_again_and_leaves_room_for_another_clock(acke
     assert whole(acker).endswith(run)
 
 
+def test_tick_after_a_long_time_begins_again(make_acker: MakeAcker) -> None:
+    """Keys may have been restored from a backup: they name this run, and are old."""
+    acker = make_acker(tick_ms=60_000)
+    tick(acker)
+    meta, (since, until, run) = ShardKeys(acker.namespace, 0).meta, whole(acker).split(":")
+    for ago, stays in ((170_000, True), (181_000, False)):
+        old = f"{int(since) - 10**6}:{int(until) - ago}:{run}"
+        acker.connection.client.hset(meta, "whole", old)
+        tick(acker)
+        found = memory(acker)
+        assert found.since_ms == (int(since) - 10**6 if stays else found.until_ms)
+
+
 @pytest.mark.parametrize("forged", ["", "1:2", "x:1:ab", "1:" + "9" * 16 + ":ab", "-1:5:ab"])
 def test_forged_memory_is_none(acker: Acker, forged: str) -> None:
     meta = ShardKeys(acker.namespace, 0).meta

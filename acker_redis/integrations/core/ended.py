@@ -95,7 +95,7 @@ class Ended:
             young = old_ms = its.now_ms - sent_ms
             if read_ms is not None:
                 young, old_ms = read_ms - sent_ms, read_ms + took_ms - sent_ms
-            young, old_ms = young - self._margin, old_ms + self._margin + config.timeout_ms
+            young, old_ms = young - self._margin, old_ms + self._margin + config.lifetime_ms
             return not pending and young > config.fence_ms and its.remembers(young, old_ms)
 
         return {

@@ -64,6 +64,7 @@ from acker_redis.protocol.outcome import (
     Entry as Entry,
     Outcome as Outcome,
 )
+from acker_redis.protocol.reports import SourceEdge as SourceEdge
 from acker_redis.protocol.status import Status as Status
 from acker_redis.protocol.tree import (
     BlockState as BlockState,
@@ -79,7 +80,6 @@ from acker_redis.sync.client import Acker as Acker
 from acker_redis.sync.outcomes import Outcomes as Outcomes
 from acker_redis.sync.producer import Producer as Producer
 from acker_redis.sync.source import Source as Source
-from acker_redis.trees.record import SourceEdge as SourceEdge
 from acker_redis.trees.frontier import (
     Failures as Failures,
     Frontier as Frontier,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acker_redis.doctor.health import THRESHOLDS, Thresholds
+from acker_redis.doctor.outages import LEAST_USELESS, USELESS
 
 HERE = Path(__file__).resolve().parent
 
@@ -62,6 +63,11 @@ def _burns(window: str, rate: float) -> str:
     return f"(1 - {good}\n    / {ended})\n  > {rate:g} * (1 - {target})"
 
 
+def _grown(name: str) -> str:
+    """Return a query for the growth of a counter in 15 minutes, by namespace."""
+    return f"sum by (namespace) (increase(acker_{name}[15m]))"
+
+
 NOT_ALERTS = {
     "drain": "no tick happens before the drain has ended, so AckerRotationLate fires",
     "sources": "the metric counts the source names of a namespace, not of its fullest shard",
@@ -73,6 +79,11 @@ NOT_ALERTS = {
 def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
     """Return all rules."""
     nacks, soon = (f'acker_trees_total{{verdict="nack"}}[{time}]' for time in ("15m", "5m"))
+    acked, expired, useful = (
+        _grown(f"trees_total{{{which}}}")
+        for which in ('verdict="ack"', 'reason="expired"', 'reason=~"completed|failed"')
+    )
+    useless = f"{_grown('rows_orphaned_total')}\n      - {_grown('rows_after_failure_total')}"
     permitted = "(1 - max by (namespace) (acker_slo_target_ratio))"
     return [
         Alert(
@@ -234,6 +245,47 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "Trees have used half of their lifetime, and no tree is acked. If this continues, they "
             "expire, and sources replay them. Check that the bolts run. Run first: "
             "acker-redis find {{ $labels.namespace }}",
+        ),
+        Alert(
+            "AckerStopped",
+            "acks",
+            f"{acked} == 0\n"
+            f"  and {expired} > 0\n"
+            "  and max by (namespace) (acker_tree_lifetime_seconds) <= 900",
+            "1m",
+            "critical",
+            "Nothing was acked for a whole lifetime in namespace {{ $labels.namespace }}",
+            "Trees expire, and none was acked for 15 minutes. The bolts do not run, or cannot "
+            "reach Redis or their queue; sources of the class Source go on by themselves when the "
+            "bolts are back. Run first: acker-redis status {{ $labels.namespace }} --edges",
+        ),
+        Alert(
+            "AckerCongested",
+            "congestion",
+            f"({useless})\n"
+            f"    * {1 - USELESS:g} >= {USELESS:g}\n"
+            f"    * {useful}\n"
+            f"  and {useless} >= {LEAST_USELESS}\n"
+            f"  and {expired} > 0",
+            "2m",
+            "warning",
+            "Bolts of namespace {{ $labels.namespace }} process messages of expired trees",
+            f"{100 * USELESS:g} % of the work or more is useless: messages wait for longer than "
+            "their trees live, and replays make the queue longer. Use a Source with "
+            "adaptive=True, let its consumers skip_ended, add consumers, or set a longer tick_ms. "
+            "Run first: acker-redis status {{ $labels.namespace }} --edges",
+        ),
+        Alert(
+            "AckerSourceDown",
+            "window",
+            "acker_source_down_seconds > 0",
+            "2m",
+            "warning",
+            "Source {{ $labels.source }} in {{ $labels.namespace }} gets no answer on edge "
+            "{{ $labels.edge }}",
+            "Its window has collapsed: for {{ $value | humanizeDuration }} nothing was answered, "
+            "and it sends one probe a lifetime. Start the consumers of the edge. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerConflicts",

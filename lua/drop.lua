@@ -100,7 +100,7 @@ if place and count > 0 then
 end
 if count > 0 and left == #gone then
   for _, what in ipairs({ ':expiring', ':blocks_expiring', ':scratch', ':fence:durable',
-    ':history' }) do
+    ':history', ':reports' }) do
     ended[#ended + 1] = shard .. what
   end
   for bucket = 0, MAX_BUCKETS - 1 do

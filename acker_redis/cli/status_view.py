@@ -73,8 +73,11 @@ def draw(
     table.add_row("latency", _latency(status.latency))
     table.add_row("verdicts", _counters(status, rates or growth))
     table.add_row("waiting", _backlog(status))
+    if status.reports:
+        table.add_row("sources", _sources(status))
     age_ms = oldest.tree.age_ms if oldest else None
-    found = wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent))
+    stands = oldest.tree.open_edges(config.edges) if oldest else ()
+    found = wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent, stands=stands))
     if found:
         table.add_row("problems", _findings(found))
     return Group(head, table)
@@ -229,3 +232,21 @@ def _backlog(status: Status) -> RenderableType:
     more = sum(1 for _, count in waiting[SHOWN_SOURCES:] if count)
     text = "\n".join([*lines, *([f"and for {more} more sources"] if more else [])])
     return Text(text) if text else Text("no verdicts wait", style="dim")
+
+
+def _sources(status: Status) -> RenderableType:
+    """Return what sources have reported: first of edges without answers, then of full windows."""
+    told = [
+        (report.down_ms(each) or 0, each.waiting, name, each)
+        for name, report in status.reports.items()
+        for each in report.windows
+    ]
+    told.sort(key=lambda item: (-item[0], -item[1], item[2]))
+    lines = []
+    for down_ms, waiting, name, each in told[:SHOWN_SOURCES]:
+        of = "" if each.window is None else f" of {each.window:,}"
+        down = f", no answer for {span(down_ms)}" if each.down_for is not None else ""
+        where = f" on {each.edge}" if each.edge else ""
+        lines.append(f"{name}{where}: {each.in_flight:,}{of} in flight, {waiting:,} waiting{down}")
+    more = [f"and {len(told) - SHOWN_SOURCES} more"] if len(told) > SHOWN_SOURCES else []
+    return Text("\n".join([*lines, *more]))

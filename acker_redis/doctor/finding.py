@@ -36,6 +36,8 @@ TITLES = {
     "outcomes": "Waiting verdicts",
     "nacks": "Nacked trees",
     "acks": "Acked trees",
+    "congestion": "Useless work",
+    "window": "Windows of sources",
     "counters": "Overflows, conflicts and orphans",
     "oldest": "Age of the oldest tree",
     "reshard": "Reshard",

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from acker_redis.doctor import outages
 from acker_redis.doctor.finding import Finding, Level, error, ok, warning
 from acker_redis.doctor.words import SHOWN, some, span
 from acker_redis.protocol.commands import NACKS, ShardStatus
@@ -60,12 +61,14 @@ def judge(
     thresholds: Thresholds | None = None,
     untaken: Mapping[str, int] | None = None,
     recent: Growth | None = None,
+    stands: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """Return all findings about a namespace, good and bad; see ``wrong``.
 
     ``growth`` is the recent growth of its counters. ``oldest_ms`` is the age of its oldest pending
     tree in ms, ``untaken`` the age of the oldest untaken verdict in ms by source. ``recent`` is the
-    growth over some 15 minutes, from the history. Checks that need a missing value are left out.
+    growth over some 15 minutes, from the history. ``stands`` are the edges on which the oldest tree
+    waits. Checks that need a missing value are left out.
     """
     limits = thresholds or THRESHOLDS
     found = [
@@ -76,8 +79,12 @@ def judge(
         sources(status, limits),
         nacks(status, growth, limits, recent),
     ]
+    if growth or recent:
+        found.append(outages.acks(status, growth, limits.stalled_ms, recent, stands))
     if growth:
-        found += [acks(status, growth, limits), counters(status, growth)]
+        found.append(counters(status, growth))
+    more = outages.congestion(status, growth, recent), outages.window(status)
+    found += [each for each in more if each]
     if oldest_ms is not None:
         found.append(oldest(status, oldest_ms, limits))
     if status.reshard:
@@ -335,26 +342,6 @@ def _ended(growth: Growth) -> str:
     counts = {name: growth.counts[name] for name in NACKS if growth.counts[name]}
     kinds = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none nacked"
     return f"{kinds}; {growth.counts['acked']:,} acked"
-
-
-def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Check that trees are acked while some have used half of their lifetime."""
-    half = (status.config.buckets + 1) // 2
-    waiting = sum(status.pending_by_bucket[half:])
-    text = f"{count_of(growth.counts['acked'], 'tree')} acked in the last {span(growth.over_ms)}"
-    # During a reshard no new tree is tracked.
-    stalls = waiting and not growth.counts["acked"] and not status.reshard
-    if not stalls or growth.over_ms < limits.stalled_ms:
-        return ok("acks", text, status.namespace)
-    return warning(
-        "acks",
-        f"{count_of(status.pending, 'tree')} pending, {waiting:,} of them for more than half of "
-        f"their lifetime, and none was acked in the last {span(growth.over_ms)}",
-        "check that the bolts run, and inspect the oldest trees: acker-redis find "
-        f"{status.namespace}",
-        status.namespace,
-        headline="Nothing is acked",
-    )
 
 
 def counters(status: Status, growth: Growth) -> Finding:

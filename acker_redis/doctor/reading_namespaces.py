@@ -75,7 +75,7 @@ def _last(connection: Connection, name: str) -> int:
 def _shard(connection: Connection, keys: ShardKeys) -> ShardFacts | Missing:
     try:
         deadline = time.monotonic() + _RETRY_FOR
-        reply = connection.drive(run_until(commands.status(keys), deadline))
+        reply = connection.drive(run_until(commands.status(keys, reports=True), deadline))
     except (RedisRefusedError, RedisUnavailableError) as error:
         if code_of(error) == "WRONGTYPE":
             return _without_status(connection, keys, f"{keys.meta}, or a bucket, is no hash")

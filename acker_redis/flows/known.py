@@ -65,7 +65,7 @@ class KnownNamespace:
         self.note(status)
         return status.config
 
-    def first_status(self, deadline: float) -> Flow[ShardStatus]:
+    def first_status(self, deadline: float, reports: bool = False) -> Flow[ShardStatus]:
         """Read the status of shard 0.
 
         If this client has never read the namespace, NamespaceNotFoundError names those that exist.
@@ -73,7 +73,8 @@ class KnownNamespace:
         keys = ShardKeys(self.namespace, 0)
         try:
             # A client that has read the namespace knows its password: it may be rotated now.
-            reply = yield from run_until(commands.status(keys), deadline, patient=self.ids.was_read)
+            call = commands.status(keys, reports)
+            reply = yield from run_until(call, deadline, patient=self.ids.was_read)
         except NamespaceNotFoundError as error:
             yield from self.name_others(error)
             raise

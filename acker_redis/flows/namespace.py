@@ -183,14 +183,14 @@ class Flows(ApplyFlows, BrowseFlows):
 
     def status(self) -> Flow[Status]:
         """See :meth:`Acker.status`."""
-        first = yield from self.first_status(self.deadline())
+        first = yield from self.first_status(self.deadline(), reports=True)
         while True:
             others = [self.shard_status(keys) for keys in self.shards(first.config)[1:]]
             try:
                 all_ = first, *(yield from together(others))
             except NamespaceNotFoundError:
                 # A reshard may have removed the shard since shard 0 was read.
-                again = yield from self.shard_status(ShardKeys(self.namespace, 0))
+                again = yield from self.shard_status(ShardKeys(self.namespace, 0), reports=True)
                 if again.config.shards == first.config.shards:
                     raise
                 first = again
@@ -234,9 +234,9 @@ class Flows(ApplyFlows, BrowseFlows):
         yield Ask(("SREM", NAMESPACES, self.namespace))
         yield from self._drop(first, DROP_BLOCKS, last=True)
 
-    def shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
+    def shard_status(self, keys: ShardKeys, reports: bool = False) -> Flow[ShardStatus]:
         """Return the status of one shard."""
-        reply = yield from run_until(commands.status(keys), self.deadline())
+        reply = yield from run_until(commands.status(keys, reports), self.deadline())
         return commands.parse_status(reply, keys)
 
     def _salt(self, keys: ShardKeys) -> Flow[str]:

@@ -20,6 +20,7 @@ The step
    message is sent only when its tree is tracked. A tree that the acker rejected is not sent.
    (``emits.py`` has steps 4 and 5, ``pace.py`` says when the source may emit.)
 6. *Report.* Call back for completion groups of which each record has its verdict (``groups.py``).
+   Beside the step, the windows are reported to operators (``report.py``).
 
 Failures
 --------
@@ -93,13 +94,15 @@ from acker_redis.errors import (
 from acker_redis.flows.emits import Emits
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.outcomes import OutcomeFlows
+from acker_redis.flows.report import Reporter
 from acker_redis.flows.source_state import SHARD_ERRORS
 from acker_redis.flows.steps import Flow, Hand, Tell
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.trees.record import Record, SourceEdge, Verdict
+from acker_redis.protocol.reports import SourceEdge
+from acker_redis.trees.record import Record, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_record
 
 log = logging.getLogger(__name__)
@@ -145,6 +148,7 @@ class SourceFlows(Emits):
 
         An anchor of theirs may count as that of another shard now, which answers.
         """
+        self._reporter = Reporter(flows.namespace, name)
         self._unticked = ""
         """Why trees of shard 0 do not expire, if they do not; else ''."""
 
@@ -230,6 +234,9 @@ class SourceFlows(Emits):
             self.pending.pardon(now)
             raise
         self._notice_shards()
+        now = time.monotonic()
+        if 0 in self._ready and self._reporter.is_due(now):
+            yield from self._reporter.report(self.edge_states(), now)
         return 0.0 if heard or emitted else self._idle()
 
     def finish(self) -> Flow[None]:

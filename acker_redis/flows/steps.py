@@ -120,7 +120,7 @@ class Begun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a flow that changes nothing in Redis, in the background; the result is a Begun."""
+    """Begin a flow on which nothing in Redis depends, in the background; the result is a Begun."""
 
     flow: "Flow[Any]"
 

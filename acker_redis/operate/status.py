@@ -29,7 +29,7 @@ class _Read(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     @classmethod
-    def read(cls, source: object, **computed: Any) -> Self:
+    def read(cls, source: object, /, **computed: Any) -> Self:
         """Return the shape of an object; ``computed`` are the fields that are no attribute."""
         names = cls.model_fields.keys() - computed.keys()
         return cls(**{name: getattr(source, name) for name in names}, **computed)
@@ -174,6 +174,27 @@ class RecentVerdicts(_Read):
     nacked: int = Field(examples=[114])
 
 
+class SourceReport(_Read):
+    """What a source has said of one of its edges."""
+
+    source: str = Field(examples=["shop"])
+    edge: str = Field(
+        description="Edge of the first messages; '' for records without one", examples=["paid"]
+    )
+    window: int | None = Field(
+        description="Records that may be in flight; null: there is no window", examples=[1000]
+    )
+    in_flight: int = Field(description="Records sent, without a verdict", examples=[12])
+    waiting: int = Field(
+        description="Records that wait for the window, or for their back-off", examples=[0]
+    )
+    down_ms: int | None = Field(
+        description="Time since no answer comes, so that only probes are sent; null: answers come",
+        examples=[None],
+    )
+    age_ms: int = Field(description="Time since the report", examples=[400])
+
+
 class Rates(BaseModel):
     """Growth of the counters per second, between two readings of this process."""
 
@@ -295,6 +316,10 @@ class NamespaceStatus(_Read):
     recent: RecentVerdicts | None = Field(
         description="Trees that ended in some 15 minutes up to now; null: there is no history yet"
     )
+    reports: list[SourceReport] = Field(
+        description="What the sources have said of their edges within the last three minutes",
+        examples=[[]],
+    )
     rates: Rates | None = Field(
         description="Growth of the counters; null until this process has read the namespace twice, "
         "5 to 60 s apart"
@@ -326,9 +351,11 @@ class NamespaceStatus(_Read):
         """
         reshard, shown, edges = status.reshard, rates or growth, status.config.edges
         age_ms = oldest.tree.age_ms if oldest else None
-        found = cls.read(
+        stands = oldest.tree.open_edges(edges) if oldest else ()
+        found = judge(status, growth, age_ms, untaken=untaken, recent=recent, stands=stands)
+        shape = cls.read(
             status,
-            findings=list(wrong(judge(status, growth, age_ms, untaken=untaken, recent=recent))),
+            findings=list(wrong(found)),
             rotator=rotation(status.shards),
             counters=Counters(**status.counters, after_failure=status.after_failure),
             backlog=most_waiting(status.backlog),
@@ -336,14 +363,23 @@ class NamespaceStatus(_Read):
             resharding_to=reshard.target if reshard else None,
             reshard_phase=reshard.phase if reshard else None,
             recent=recent,
+            reports=_reports(status),
             rates=shown and Rates(over_ms=shown.over_ms, **shown.per_second()),
             oldest=oldest and Oldest(exact=oldest.exact, tree=TreeInBrief.of(oldest.tree, edges)),
             shards=[Shard.read(each, rotator=rotation([each])) for each in status.shards],
         )
-        found._feed_tag = feed_tag(status.shards[0].salt.reveal())
-        return found
+        shape._feed_tag = feed_tag(status.shards[0].salt.reveal())
+        return shape
 
     @property
     def feed_tag(self) -> str:
         """What the published verdicts of this namespace end with; it is in no answer."""
         return self._feed_tag
+
+
+def _reports(status: Status) -> list[SourceReport]:
+    return [
+        SourceReport.read(each, source=name, age_ms=report.age_ms, down_ms=report.down_ms(each))
+        for name, report in status.reports.items()
+        for each in report.windows
+    ]

@@ -2,7 +2,8 @@
 
 ================  ==========================================================================
 ``producer``      bolts: apply, apply_blocks, status, show, alive, and the last batch of a lane
-``source``        a producer that also reads, takes and subscribes to its verdicts, and has groups
+``source``        a producer that also reads, takes and subscribes to its verdicts, has groups,
+                  and reports
 ``rotator``       rotate, expire, expire_blocks, status, and writing the history
 ``viewer``        status, show, alive, list, and reading verdicts; none of its commands writes
 ``admin``         all scripts, and commands about the state of the server
@@ -41,6 +42,7 @@ SCRIPTS: dict[str, frozenset[str]] = {
         "expire_blocks": "GET HDEL HINCRBY HLEN HMGET HSCAN HSET PUBLISH TIME TYPE UNLINK XADD",
         "show": "GET HGET HMGET TIME",
         "alive": "GET HMGET TIME",
+        "report": "HDEL HGET HGETALL HLEN HMGET HSET TIME",
         "take": "HGET HSET UNLINK XDEL XLEN XRANGE",
         "status": "HGETALL HLEN HMGET TIME",
         "list": "HLEN HMGET HSCAN TIME",
@@ -76,7 +78,7 @@ _SERVING = _words(
 _ROLES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "producer": (("apply", "apply_blocks", "status", "show", "alive"), _words("HGET")),
     "source": (
-        ("apply", "apply_blocks", "status", "show", "alive", "take"),
+        ("apply", "apply_blocks", "status", "show", "alive", "report", "take"),
         # HSCAN and EXPIRE: completion groups.
         _words("HGET HSCAN EXPIRE PERSIST") | _READING | _LISTENING,
     ),

@@ -3,7 +3,7 @@
 import re
 import secrets
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from acker_redis.protocol.blocks import BlockPart
 from acker_redis.protocol.config import SCHEMA, AckerConfig
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.reports import Report, SourceEdge, parse_reports, text_of
 from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Columns
 from acker_redis.protocol.secret import Secret
@@ -150,6 +151,8 @@ class ShardStatus:
     """Trees that were acked in time, per task."""
     salt: Secret = field(default_factory=lambda: Secret(""))
     """The secret from which ids are derived."""
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    """The reports of programs; of shard 0, if they were asked for."""
 
     @property
     def open(self) -> int:
@@ -312,9 +315,14 @@ def drop(keys: ShardKeys, blocks: int, last: bool, reshard: Reshard | None = Non
     return Call("drop", keys.both, (blocks, int(last), *more))
 
 
-def status(keys: ShardKeys) -> Call:
-    """Build the call that reads the state of a shard."""
-    return Call("status", keys.both, ())
+def report(keys: ShardKeys, program: str, windows: Iterable[SourceEdge]) -> Call:
+    """Build the call that reports the windows of a source; ``keys`` are those of shard 0."""
+    return Call("report", keys.both, (program, text_of(windows)))
+
+
+def status(keys: ShardKeys, reports: bool = False) -> Call:
+    """Build the call that reads the state of a shard; of shard 0 with ``reports``, if asked."""
+    return Call("status", keys.both, ("reports",) if reports and not keys.shard else ())
 
 
 def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
@@ -327,7 +335,7 @@ def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
 
 
 def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
-    now, pending, expiring, fences, durable, flat = reply
+    now, pending, expiring, fences, durable, flat, *reports = reply
     if len(flat) > 2 * MAX_FIELDS:
         raise ValueError(f"it has {len(flat) // 2} fields, more than {MAX_FIELDS}")
     text = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
@@ -368,6 +376,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         ended=_statistics(meta, "ended:"),
         good=_statistics(meta, "good:"),
         salt=Secret(meta["salt"]),
+        reports=parse_reports(reports[0], int(now)) if reports else {},
     )
 
 

@@ -1,6 +1,7 @@
 """Growth of the counters of a namespace between two readings. No I/O."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from acker_redis.protocol.commands import ENDED, NACKS
 from acker_redis.protocol.history import Point
@@ -21,6 +22,8 @@ class Growth:
     """Growth by name of counter, as in ``Status.counters``; none is negative."""
     after_failure: int = 0
     """Growth of ``Status.after_failure``."""
+    odd: Mapping[str, int] = field(default_factory=dict)
+    """Growth of ``Status.odd``: trees that expired, by edge."""
 
     @classmethod
     def between(cls, before: Status, after: Status) -> "Growth | None":
@@ -36,7 +39,8 @@ class Growth:
         old = before.counters
         counts = {name: count - old[name] for name, count in after.counters.items()}
         late = after.after_failure - before.after_failure
-        return cls(over_ms, counts, late) if min(late, *counts.values()) >= 0 else None
+        odd = {edge: count - before.odd.get(edge, 0) for edge, count in after.odd.items()}
+        return cls(over_ms, counts, late, odd) if min(late, *counts.values()) >= 0 else None
 
     @classmethod
     def since(cls, point: Point, status: Status) -> "Growth | None":

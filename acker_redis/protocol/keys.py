@@ -90,6 +90,11 @@ class ShardKeys:
         return f"{self.prefix}:history"
 
     @property
+    def reports(self) -> str:
+        """HASH of the reports of programs: name -> ``ms:text``; only shard 0 has it."""
+        return f"{self.prefix}:reports"
+
+    @property
     def groups(self) -> str:
         """HASH of the completion groups: ``source:group`` -> JSON; only shard 0 has it."""
         return f"{self.prefix}:groups"

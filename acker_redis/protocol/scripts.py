@@ -26,6 +26,7 @@ NAMES = (
     "status",
     "show",
     "alive",
+    "report",
     "list",
     "drop",
 )

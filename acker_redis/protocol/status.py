@@ -1,6 +1,6 @@
 """The state of a namespace."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
@@ -9,6 +9,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.reports import Report
 from acker_redis.protocol.reshard import Reshard
 
 HighWater = Literal["ok", "high", "over"]
@@ -130,6 +131,11 @@ class Status:
     def good(self) -> dict[str, int]:
         """Trees that were acked in time, per source; see ``slo_ms``."""
         return _summed(shard.good for shard in self.shards)
+
+    @property
+    def reports(self) -> Mapping[str, Report]:
+        """What sources have reported within the last minutes, by name."""
+        return self.shards[0].reports
 
     @property
     def fullest(self) -> dict[str, int]:

@@ -71,7 +71,9 @@ class HistoryJob:
     def _turn(self) -> float | None:
         read = self._shards
         keys = ShardKeys(self.home.name, len(read))
-        shard = commands.parse_status(self.connection.run(commands.status(keys)), keys)
+        shard = commands.parse_status(
+            self.connection.run(commands.status(keys, reports=True)), keys
+        )
         if not read and self._is_written(shard.now_ms):
             return _until_next(shard.now_ms)
         read.append(shard)

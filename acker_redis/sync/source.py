@@ -19,12 +19,13 @@ from acker_redis.flows.forks import reset_in_children
 from acker_redis.flows.misuse import report_when_forgotten, waits_for_itself, was_stopped
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Flow, Hand
+from acker_redis.protocol.reports import SourceEdge
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.sync.group import Group
 from acker_redis.trees.group import GroupResult
 from acker_redis.trees.processing import OpenTree
-from acker_redis.trees.record import Backoff, Record, SourceEdge, Verdict
+from acker_redis.trees.record import Backoff, Record, Verdict
 from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)

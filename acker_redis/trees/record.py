@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
+from acker_redis.protocol.reports import SourceEdge
 from acker_redis.trees.window import Window
 
 if TYPE_CHECKING:
@@ -140,27 +141,6 @@ class Reading:
     """Whether all verdicts have counted."""
     owed: set[Record] = field(default_factory=set)
     """Records that the entry nacked and that are not tracked again yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEdge:
-    """What a source says of one of its edges: see :meth:`Source.status`.
-
-    >>> from acker_redis import SourceEdge
-    >>> SourceEdge("parts", window=1000, in_flight=12, waiting=0, down_for=None).edge
-    'parts'
-    """
-
-    edge: str
-    """Name of the edge that first messages travel on; '' for records without one."""
-    window: int | None
-    """Records that may be in flight; None with ``adaptive=False``, which has no window."""
-    in_flight: int
-    """Records that were sent, and have no verdict yet."""
-    waiting: int
-    """Records that wait for the window or for their back-off."""
-    down_for: float | None
-    """Seconds since which no answer comes, so that only probes are sent; None if answers come."""
 
 
 @dataclass(slots=True, eq=False)

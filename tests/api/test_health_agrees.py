@@ -37,6 +37,8 @@ JUDGED = {
     "acks",
     "counters",
     "oldest",
+    "congestion",
+    "window",
 }
 
 

@@ -17,8 +17,10 @@ from redis.exceptions import NoPermissionError
 from acker_api.reading.metrics import encode
 from acker_api.reading.reader import Survey
 from acker_api.reading.servers import Servers
+from acker_redis import SourceEdge
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
@@ -143,6 +145,22 @@ def test_metrics_distinguish_reasons_and_drains(
     assert nacked == {n: counters[n] for n in ("failed", "expired", "overflow", "conflict")}
     assert min(nacked["expired"], nacked["overflow"], nacked["conflict"]) > 0
     assert of(found, "acker_rows_orphaned_total", namespace=ns) == counters["orphaned"] == 1
+
+
+def test_metrics_of_windows(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(edges=("mill",))
+    ns, shop = acker.namespace, {"namespace": acker.namespace, "source": "shop"}
+    edges = [SourceEdge("mill", 7, 3, 2, 90.0), SourceEdge("", None, 1, 0, None)]
+    acker.connection.run(commands.report(ShardKeys(ns, 0), "shop", edges))
+    found = scraped(any_server.url)
+    for name, mill, none in (("in_flight", 3, 1), ("waiting", 2, 0)):
+        assert of(found, f"acker_source_{name}", **shop, edge="mill") == mill
+        assert of(found, f"acker_source_{name}", **shop, edge="(none)") == none
+    assert of(found, "acker_source_window", **shop, edge="mill") == 7
+    assert 90 <= of(found, "acker_source_down_seconds", **shop, edge="mill") < 150
+    assert of(found, "acker_source_down_seconds", **shop, edge="(none)") == 0
+    sizes = [labels for name, labels in found if name == "acker_source_window"]
+    assert [dict(labels)["edge"] for labels in sizes if dict(labels)["namespace"] == ns] == ["mill"]
 
 
 def test_metrics_by_edge(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:

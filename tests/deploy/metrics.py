@@ -28,6 +28,7 @@ OF_ALERTS = {
     "acker_rows_after_failure_total": ("namespace", "dataset"),
     "acker_tick_seconds": ("namespace",),
     "acker_tree_lifetime_seconds": ("namespace",),
+    "acker_source_down_seconds": ("namespace", "source", "edge"),
 }
 """Metrics used only by alerts; the Grafana dashboard shows all others."""
 

@@ -89,7 +89,7 @@ def test_roles_have_exactly_these_rights() -> None:
     bolt = {"apply", "apply_blocks", "status", "show", "alive"}
     assert {role: set(acl.scripts(role)) for role in acl.roles()} == {
         "producer": bolt,
-        "source": bolt | {"take"},
+        "source": bolt | {"take", "report"},
         "rotator": {"rotate", "expire", "expire_blocks", "status"},
         "viewer": {"status", "show", "alive", "list"},
         "admin": set(NAMES),

@@ -189,6 +189,27 @@ def orphans(all_: str, after_failure: str) -> list[dict[str, str]]:
     ]
 
 
+def stopped(acked: str, expired: str, lives_s: int = 90) -> list[dict[str, str]]:
+    """Return the metrics of a namespace whose trees expire."""
+    return [
+        *ended(acked),
+        series("acker_trees_total", expired, verdict="nack", reason="expired"),
+        series("acker_tree_lifetime_seconds", f"{lives_s}x120"),
+    ]
+
+
+def late(
+    acked: str, useless: str, after_failure: str = "0x120", expired: str = "0+1x120"
+) -> list[dict[str, str]]:
+    """Return the metrics of a namespace where acks come after the end of their trees."""
+    return [*stopped(acked, expired), *orphans(useless, after_failure)]
+
+
+def window(down_s: str) -> list[dict[str, str]]:
+    """Return for how long an edge of a source has been down."""
+    return [series("acker_source_down_seconds", down_s, source="shop", edge="parts")]
+
+
 def untaken(oldest_s: str, lives_s: int = 90) -> list[dict[str, str]]:
     """Return the age of the oldest verdict that a source has not taken."""
     return [
@@ -386,6 +407,27 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
     "nothing ends": ("AckerBudgetBurnsFast", objective(99.0, "5x120", "2x120"), "30s", 0),
     "rows come late": ("AckerOrphans", orphans("0+2x120", "0+1x120"), "30s", 1),
     "rows of failed trees come late": ("AckerOrphans", orphans("0+2x120", "0+2x120"), "30s", 0),
+    "all bolts are away": ("AckerStopped", stopped("7x120", "0+1x120"), "30s", 1),
+    "one tree of many is acked": ("AckerStopped", stopped("0x45 1x75", "0+1x120"), "30s", 0),
+    "nothing to do": ("AckerStopped", stopped("7x120", "3x120"), "30s", 0),
+    "trees live for an hour": ("AckerStopped", stopped("7x120", "0+1x120", 3600), "30s", 0),
+    "a queue of expired trees": ("AckerCongested", late("0+94x120", "0+5x120"), "30s", 1),
+    "some work is useless": ("AckerCongested", late("0+96x120", "0+4x120"), "30s", 0),
+    "little work is useless": ("AckerCongested", late("0+1x120", "0x40 9x80"), "30s", 0),
+    "late work of failed trees": (
+        "AckerCongested",
+        late("0+9x120", "0+9x120", "0+9x120"),
+        "30s",
+        0,
+    ),
+    "late work, and nothing expires": (
+        "AckerCongested",
+        late("0+1x120", "0+9x120", expired="4x120"),
+        "30s",
+        0,
+    ),
+    "an edge is down": ("AckerSourceDown", window("0x30 1+30x90"), "30s", 1),
+    "an edge was down": ("AckerSourceDown", window("1+30x30 0x90"), "30s", 0),
     "a tree is far too old": ("AckerOldTree", trees("3700x120"), "30s", 1),
     "a tree is old where trees live long": ("AckerOldTree", trees("3700x120", 7200), "30s", 0),
 }
@@ -404,10 +446,12 @@ def test_an_alert_fires_when_it_should(scene: str, tmp_path: Path) -> None:
         yaml.safe_dump({"groups": [{"name": "acker", "rules": [plain]}]})
     )
     expected = {"exp_labels": {"namespace": "orders", "severity": rule["labels"]["severity"]}}
-    if name in ("AckerOldTree", "AckerVerdictsWait"):
+    if name in ("AckerOldTree", "AckerVerdictsWait", "AckerSourceDown"):
         expected["exp_labels"] |= {"job": "acker", "instance": "api:8000"}
-    if name == "AckerVerdictsWait":
+    if name in ("AckerVerdictsWait", "AckerSourceDown"):
         expected["exp_labels"] |= {"source": "shop"}
+    if name == "AckerSourceDown":
+        expected["exp_labels"] |= {"edge": "parts"}
     test = {
         "interval": interval,
         "input_series": read,

@@ -10,6 +10,7 @@ from acker_redis.doctor.health import THRESHOLDS
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.reports import Report, SourceEdge
 from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.status import Status
 from tests.doctor.borderline import BORDERLINE, halved
@@ -294,6 +295,73 @@ def test_a_reshard_is_a_warning() -> None:
     assert found.headline == "Resharding to 8 shards: no new tree is tracked until it ends"
     assert "the verdicts of 3 pending trees" in found.detail
     assert found.fix.endswith("acker-redis reshard orders --cancel")
+
+
+LIFE = 3 * TICK_MS
+
+
+def told(*edges: SourceEdge, age_ms: int = 0) -> ShardStatus:
+    return replace(status(), reports={"shop": Report(age_ms, edges)})
+
+
+@pytest.mark.parametrize(
+    ("opened", "pending", "growth", "recent", "level"),
+    [
+        (5, (0, 0, 5), grown(LIFE + 15_000), None, "error"),
+        (5, (0, 0, 5), None, grown(900_000), "error"),
+        (5, (5, 0, 0), None, grown(900_000, expired=1), "error"),
+        (5, (5, 0, 0), grown(44_999), grown(900_000), "ok"),  # it was idle until now
+        (0, (0, 0, 5), grown(50_000, acked=1), grown(900_000, expired=9), "ok"),
+        (5, (0, 0, 5), grown(50_000, acked=1), grown(900_000, acked=1), "ok"),
+    ],
+)
+def test_whole_lifetime_without_an_ack(
+    opened: int, pending: tuple[int, ...], growth: Growth | None, recent: Growth | None, level: str
+) -> None:
+    state = of(status(0, pending=pending, counters={"tracked": opened + 9, "acked": 9}))
+    (found,) = (
+        each
+        for each in health.judge(state, growth, recent=recent, stands=["paint"])
+        if each.id == "acks"
+    )
+    assert found.level == level
+    if level == "error":
+        assert found.headline == "Nothing was acked for a whole lifetime on edge paint"
+
+
+@pytest.mark.parametrize(
+    ("counts", "level", "share"),
+    [
+        ({"acked": 900, "expired": 50, "orphaned": 60}, "warning", "6%"),
+        ({"acked": 10, "expired": 50, "orphaned": 90}, "error", "90%"),
+        ({"acked": 10, "failed": 80, "expired": 50, "orphaned": 9}, "ok", "9%"),
+        ({"acked": 960, "expired": 50, "orphaned": 40}, "ok", "4%"),
+        ({"acked": 10, "expired": 0, "orphaned": 90}, "ok", "90%"),
+        ({"acked": 10}, "ok", "0%"),
+    ],
+)
+def test_congestion(counts: dict[str, int], level: str, share: str) -> None:
+    found = judged("congestion", of(), replace(grown(**counts), odd={"": 70, "cut": 5, "pack": 9}))
+    assert (found.level, f"{share} of the work was useless" in found.detail) == (level, True)
+    if level != "ok":
+        assert found.headline.endswith("expired on edge pack")
+        assert "skip_ended" in found.fix
+
+
+def test_late_rows_of_failed_trees_are_no_congestion() -> None:
+    growth = replace(grown(acked=10, expired=50, orphaned=90), after_failure=85)
+    assert judged("congestion", of(), growth).level == "ok"
+
+
+def test_window_that_has_collapsed() -> None:
+    good, bad = (SourceEdge(edge, 1, 1, 9, down) for edge, down in (("a", None), ("b", 120.0)))
+    assert judged("window", of(told(good))).level == "ok"
+    found = judged("window", of(told(good, bad, age_ms=1000)))
+    assert (found.level, found.headline) == (
+        "warning",
+        "Source shop has got no answer on edge b for 2 min 1 s",
+    )
+    assert "9 waiting" in found.detail
 
 
 def test_shards_with_different_numbers_of_buckets_are_judged() -> None:

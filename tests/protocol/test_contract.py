@@ -90,7 +90,7 @@ def test_every_error_code_has_a_class() -> None:
 def test_keys_of_the_contract_are_those_of_the_code() -> None:
     keys = ShardKeys("n", 3)
     names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
-    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48)]
+    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48), keys.reports]
     names += [keys.failed(2**48), keys.present(2**48)]
     for name in [*names, keys.dropping, keys.outcomes("task")]:
         suffix = name.removeprefix("acker:{n:3}")

@@ -62,6 +62,7 @@ def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
                 run(commands.apply_blocks(keys, parts, None))
                 run(commands.apply_blocks(keys, [pack_deltas(number, {}, {1: "why"})], None))
             run(commands.rotate(keys, force=True))
+        run(commands.report(keys, "t0", ()))
         # A producer that lacks a right may leave these.
         acker.connection.client.set(f"{keys.prefix}:scratch", "x")
         acker.connection.client.set(f"{keys.prefix}:scratch:{first:013x}", "x")
@@ -71,7 +72,7 @@ def filled(acker: Acker, blocks: int = 3) -> Acker:
     populate(acker, acker.config.shards, blocks)
     held = {key.decode().split("}:")[-1].split(":")[0] for key in dump(acker)}
     assert held >= {"meta", "pending", "fence", "expiring", "outcomes"}
-    assert held >= {"block", "blocks", "blocks_expiring", "failed"}
+    assert held >= {"reports", "block", "blocks", "blocks_expiring", "failed"}
     assert "present" in held or blocks < 2
     return acker
 

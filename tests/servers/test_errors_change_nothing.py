@@ -53,6 +53,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
         "status": commands.status(keys),
         "show": commands.show(keys, block_anchor(2, 1)),
         "alive": alive(keys, [1, block_anchor(2, 1), 60]),
+        "report": commands.report(keys, "t", ()),
         "configure": commands.configure(keys, {"high_water": 50_000, "tick_ms": 3_600_000}),
         "list": commands.list_page(keys, "pending", 0, 0, 10, "s", "t"),
     }

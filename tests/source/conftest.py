@@ -10,7 +10,7 @@ import pytest
 from acker_redis import Acker, Backoff, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.flows import emits, pace, source_state
+from acker_redis.flows import emits, pace, report, source_state
 from acker_redis.flows import source as source_flows
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, CallbackLog
@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (source_flows, source_state, pace, emits):
+    for module in (source_flows, source_state, pace, emits, report):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
     return clock
 

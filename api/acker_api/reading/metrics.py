@@ -86,6 +86,7 @@ def _of(seen: dict[str, ReadStatus], dataset: str | None) -> Iterator[Metric]:
     yield from _marks(states)
     yield from _rotation(states)
     yield from _backlog(seen)
+    yield from _windows(states)
     age = _gauge(
         "acker_oldest_pending_age_seconds",
         "Seconds since the first row of the oldest pending tree; 0 if none is pending. It is found "
@@ -240,6 +241,43 @@ def _backlog(seen: dict[str, ReadStatus]) -> Iterator[Metric]:
             ratio.add_metric([name, source], part)
         limit.add_metric([name], status.config.outcomes_limit)
     yield from (backlog, ratio, limit, oldest)
+
+
+def _windows(states: dict[str, Status]) -> Iterator[Metric]:
+    """Yield what sources have reported of their edges: at most 64 sources, of 8 edges each."""
+    labels = ("namespace", "source", "edge")
+    size = _gauge(
+        "acker_source_window",
+        "Records that a source may have in flight on an edge; missing without a window. It is in "
+        f"the last report of the source, of three minutes ago at most. {NO_EDGE}: no named edge",
+        *labels,
+    )
+    in_flight = _gauge(
+        "acker_source_in_flight",
+        "Records that a source has sent on an edge, and that have no verdict yet",
+        *labels,
+    )
+    waiting = _gauge(
+        "acker_source_waiting",
+        "Records of a source that wait for the window of an edge, or for their back-off",
+        *labels,
+    )
+    down = _gauge(
+        "acker_source_down_seconds",
+        "Seconds since which a source gets no answer on an edge, so that it sends only probes; 0 "
+        "if it gets answers",
+        *labels,
+    )
+    for name, status in states.items():
+        for source, report in status.reports.items():
+            for each in report.windows:
+                values = [name, source, each.edge or NO_EDGE]
+                if each.window is not None:
+                    size.add_metric(values, each.window)
+                in_flight.add_metric(values, each.in_flight)
+                waiting.add_metric(values, each.waiting)
+                down.add_metric(values, (report.down_ms(each) or 0) / 1000)
+    yield from (size, in_flight, waiting, down)
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

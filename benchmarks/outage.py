@@ -40,7 +40,7 @@ from acker_redis.embedded import EmbeddedRedis
 LIFETIME = 2.0
 CAPACITY = 50.0
 """Orders a second that the packers process."""
-WARM, LIMIT = 8.0, 1.3
+WARM, BEFORE, LIMIT = 8.0, 5.0, 1.3
 PROGRAMS = Path(__file__).with_name("outage_programs.py")
 KINDS = {
     "packer": "the packer stops",
@@ -92,7 +92,7 @@ class Found:
     """Jain's index of the acks of the sources."""
     starved: str = ""
     series: list[tuple[float, int, int, int]] = field(default_factory=list)
-    """Each second: seconds since the outage began, orders that wait, acks a second, the window."""
+    """Each second: seconds since the outage began, orders that wait, orders acked, the window."""
 
 
 class Program:
@@ -228,13 +228,11 @@ def watch(pipeline: Pipeline, server: EmbeddedRedis, found: Found) -> None:
 
     def seconds(until: float) -> Iterator[float]:
         """Yield each quarter of a second the time, until the pipeline is ``until`` old."""
-        acked = 0
         while (now := time.monotonic() - began) < until:
-            if len(found.series) < now - WARM:
-                before, acked = acked, sum(pipeline.acked())
+            if len(found.series) < now - WARM + BEFORE:
                 window = pipeline.shops[-1].last("window")
-                waits = pipeline.waiting()
-                found.series.append((round(now - WARM, 1), waits, acked - before, window))
+                acked, waits = sum(pipeline.acked()), pipeline.waiting()
+                found.series.append((round(now - WARM, 1), waits, acked, window))
             yield now
             time.sleep(0.25)
 

@@ -28,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
         ("otel", ("--records", "500", "--rounds", "1"), "of off"),
         ("rabbitmq", ("--messages", "500", "--rounds", "1"), "of untracked"),
         ("streams", ("--entries", "500", "--rounds", "1"), "of untracked"),
+        pytest.param(
+            "outage", ("--adaptive", "--kinds", "faster"), "ten times", marks=pytest.mark.nightly
+        ),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 sources"),
         ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
         (

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tests.project import wings
-from tests.project.drawings import blocks, checksum, flow, lifetime, peers
+from tests.project.drawings import blocks, checksum, flow, lifetime, outage, peers
 from tests.project.imports import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -12,6 +12,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "checksum.svg": checksum.draw,
     "flow.svg": flow.draw,
     "lifetime.svg": lifetime.draw,
+    "outage.svg": outage.draw,
     "peers.svg": peers.draw,
     "wings.svg": wings.draw,
 }

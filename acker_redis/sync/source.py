@@ -201,7 +201,7 @@ class Source:
             >>> source.emit("order-1")
             >>> wait = source.step()
             >>> source.status()
-            [SourceEdge(edge='', window=1000, in_flight=1, waiting=0, down_for=None)]
+            [SourceEdge(edge='', window=100, in_flight=1, waiting=0, down_for=None)]
 
         """
         return self._flows.edge_states()

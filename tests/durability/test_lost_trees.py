@@ -14,7 +14,8 @@ from tests.support import tick
 from tests.waiting import LIMIT, wait_until
 
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
-KEPT, LOST = 12_000, 3_000
+KEPT, LOST, STORED = 11_500, 3_000, 500
+"""Trees that survive, that are lost, and that are lost when their verdicts are stored."""
 A, WITHIN = 4242, 1
 
 
@@ -80,7 +81,7 @@ class Program:
 def check(program: Program, keep: Callable[[], None], lose: Callable[[], None]) -> None:
     """``keep()`` marks the state that survives; ``lose()`` sets Redis back to it."""
     program.acker.create(CONFIG)
-    names = [f"order-{number}" for number in range(KEPT + LOST)]
+    names = [f"order-{number}" for number in range(KEPT + STORED + LOST)]
     kept = program.track(names[:KEPT])
     program.ack(kept[: KEPT // 2])
     program.take()
@@ -88,14 +89,14 @@ def check(program: Program, keep: Callable[[], None], lose: Callable[[], None]) 
     gone = program.track(names[KEPT:])
     program.ack(kept[KEPT // 2 : KEPT // 2 + 500])
     program.take()
-    program.ack(gone[:500])
+    program.ack(gone[:STORED])
     program.take()
     assert program.lost() == []
     lose()
-    assert {each.anchor for each in program.lost()} == {*gone[500:]}, "acked trees were stored"
+    assert {each.anchor for each in program.lost()} == {*gone[STORED:]}, "acked trees were stored"
     lost = [each.source_id for each in program.lost()]
-    assert lost == names[KEPT + 500 :]
-    program.tracked = [each for each in program.tracked if each.anchor not in {*gone[500:]}]
+    assert lost == names[KEPT + STORED :]
+    program.tracked = [each for each in program.tracked if each.anchor not in {*gone[STORED:]}]
     program.ack(program.track(lost))
     tick(program.acker, 3)
     assert program.lost() == [], "verdicts wait in the stream"

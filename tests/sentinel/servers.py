@@ -76,6 +76,11 @@ class Watched:
         with redis.Redis(port=port, protocol=2) as client:
             return client.execute_command(*args)
 
+    def info(self, port: int, field: str) -> Any:
+        """Return a field of INFO of a server."""
+        with redis.Redis(port=port, protocol=2) as client:
+            return client.info("replication")[field]
+
     def masters(self) -> set[int]:
         """Return the ports of the masters that the sentinels name: one, if they agree."""
         return {self._named_by(sentinel) for sentinel in self.sentinels}

@@ -15,6 +15,7 @@ machine that is too busy is not reported.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -35,7 +36,11 @@ from rich.progress import track
 from rich.table import Table
 
 from acker_redis import Acker, AckerConfig, Rotator
-from acker_redis.embedded import EmbeddedRedis
+from acker_redis.embedded import EmbeddedRedis, find_server
+from acker_redis.protocol.keys import ShardKeys
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.cluster.servers import Cluster, slot_of, spread
 
 LIFETIME = 2.0
 CAPACITY = 50.0
@@ -48,6 +53,7 @@ KINDS = {
     "slow": "the packer is slow by three",
     "faster": "the packer stops, and returns ten times as fast",
     "redis": "Redis stops",
+    "shard": "one master of three stops",
     "shop": "the shop is killed",
     "sources": "the packer of 20 sources stops",
 }
@@ -68,12 +74,13 @@ class Case:
         """Seconds of the outage."""
         return self.lifetimes * LIFETIME
 
-    @property
-    def perfect(self) -> float:
-        """Seconds in which a perfect system works off the orders that arrived meanwhile."""
+    def limit(self, away: float) -> float:
+        """Return the seconds within which it is to be normal again after ``away`` seconds."""
         left = {"half": 1 / 2, "slow": 1 / 3}.get(self.kind, 0.0)
         after = 10.0 if self.kind == "faster" else 1.0
-        return self.away * max(0.0, self.load - left) / (after - self.load)
+        if self.kind == "shard":
+            return 0.0  # the others take its records
+        return LIMIT * away * max(0.0, self.load - left) / (after - self.load)
 
 
 @dataclass
@@ -81,7 +88,7 @@ class Found:
     """The figures of a case."""
 
     case: Case
-    limit: float
+    limit: float = 0.0
     normal: float | None = None
     acked: int = 0
     work: float = 0.0
@@ -124,8 +131,8 @@ class Program:
 class Pipeline:
     """A case that runs."""
 
-    def __init__(self, case: Case, url: str, folder: str) -> None:
-        self.case, self._url = case, url
+    def __init__(self, case: Case, where: tuple[str, str, str], folder: str) -> None:
+        self.case, self._where = case, where
         self._sources = 20 if case.kind == "sources" else 1
         self._done = f"{folder}/done"
         Path(self._done).touch()
@@ -138,32 +145,32 @@ class Pipeline:
 
     def _packer(self) -> Program:
         skip = ["--skip-ended"] if self.case.skip_ended else []
-        return Program("packer", self._url, "--rate", str(self._rate), *skip)
+        return Program("packer", *self._where, "--rate", str(self._rate), *skip)
 
     def _shop(self, since: str) -> Program:
         return Program(
-            "shop", self._url, "--rate", str(self.case.load * CAPACITY), "--since",
+            "shop", *self._where, "--rate", str(self.case.load * CAPACITY), "--since",
             since, "--done", self._done, "--sources", str(self._sources),
             "--adaptive" if self.case.adaptive else "--no-adaptive",
         )  # fmt: skip
 
-    def stop(self, server: EmbeddedRedis) -> Callable[[], None]:
-        """Begin the outage; return the function that ends it."""
+    def stop(self, pid: int) -> Callable[[], None]:
+        """Begin the outage; return the function that ends it. ``pid`` is that of the server."""
         packer = self.packers[0].process
         match self.case.kind:
             case "half":
                 self.packers[0].kill()
-                return lambda: self.packers.append(self._packer())
+                return lambda: self._again(self.packers, self._packer)
             case "slow":
                 packer.send_signal(signal.SIGUSR1)
                 return lambda: packer.send_signal(signal.SIGHUP)
-            case "redis":
-                os.kill(server.pid, signal.SIGSTOP)
-                return lambda: os.kill(server.pid, signal.SIGCONT)
+            case "redis" | "shard":
+                os.kill(pid, signal.SIGSTOP)
+                return lambda: os.kill(pid, signal.SIGCONT)
             case "shop":
                 self.shops[0].kill()
                 since = str(self.shops[0].last("since"))
-                return lambda: self.shops.append(self._shop(since))
+                return lambda: self._again(self.shops, lambda: self._shop(since))
         packer.send_signal(signal.SIGSTOP)
 
         def back() -> None:
@@ -173,6 +180,12 @@ class Pipeline:
 
         return back
 
+    @staticmethod
+    def _again(programs: list[Program], start: Callable[[], Program]) -> None:
+        programs.append(start())
+        while not programs[-1].lines:
+            time.sleep(0.05)
+
     def acked(self) -> list[int]:
         """Return the orders acked so far, by source."""
         told = [shop.last("acked", [0] * self._sources) for shop in self.shops]
@@ -180,7 +193,8 @@ class Pipeline:
 
     def waiting(self) -> int:
         """Return the orders that have arrived and are not done."""
-        return int(self.shops[-1].last("arrived")) - sum(self.acked()) - self._dead()
+        done = len(set(Path(self._done).read_text().split()))
+        return int(self.shops[-1].last("arrived")) - done
 
     def _dead(self) -> int:
         return sum(shop.last("dead") for shop in self.shops)
@@ -205,21 +219,29 @@ class Pipeline:
 
 def run(case: Case) -> Found:
     """Run a case."""
-    limit = LIMIT * case.perfect
-    found = Found(case, limit)
-    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(tcp=True) as server:
-        with Acker.from_url(server.url, "outage") as acker:
-            acker.create(AckerConfig(tick_ms=round(LIFETIME * 500), buckets=3))
-        with Rotator.from_url(server.url, "outage"):
-            pipeline = Pipeline(case, server.url, folder)
-            try:
-                watch(pipeline, server, found)
-            finally:
-                pipeline.end(found)
+    found = Found(case)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        server = stack.enter_context(EmbeddedRedis(tcp=True))
+        url, name, pid = server.url, "outage", server.pid
+        if case.kind == "shard":
+            cluster = stack.enter_context(Cluster(find_server() or sys.exit("no server"), 3))
+            name, node = spread(cluster, 4), cluster.nodes[0]
+            if cluster.owner(slot_of(ShardKeys(name, 0))) is node:
+                node = cluster.nodes[1]
+            url, pid = f"redis+cluster://127.0.0.1:{cluster.nodes[2].server.port}", node.server.pid
+        with Acker.from_url(url, name) as acker:
+            shards = 4 if case.kind == "shard" else 1
+            acker.create(AckerConfig(tick_ms=round(LIFETIME * 500), buckets=3, shards=shards))
+        stack.enter_context(Rotator.from_url(url, name))
+        pipeline = Pipeline(case, (url, server.url, name), folder)
+        try:
+            watch(pipeline, pid, found)
+        finally:
+            pipeline.end(found)
     return found
 
 
-def watch(pipeline: Pipeline, server: EmbeddedRedis, found: Found) -> None:
+def watch(pipeline: Pipeline, pid: int, found: Found) -> None:
     """Let the outage happen, and wait until the pipeline is normal, or for the limit and more."""
     case = pipeline.case
     while not pipeline.shops[0].lines:
@@ -242,11 +264,12 @@ def watch(pipeline: Pipeline, server: EmbeddedRedis, found: Found) -> None:
     if usual is None or usual > LIFETIME / 4:
         found.starved = f"busy: {usual or 0:.1f} s an order"
         return
-    back = pipeline.stop(server)
+    back = pipeline.stop(pid)
     for _ in seconds(WARM + case.away):
         pass
     back()
-    ends = WARM + case.away
+    ends = time.monotonic() - began  # a program that starts again takes some seconds
+    found.limit = case.limit(ends - WARM)
     for now in seconds(ends + max(1.3 * found.limit, found.limit + 5 * LIFETIME)):
         took = pipeline.latency(time.time() - 1.0)
         calm = took is not None and took <= max(2 * usual, usual + 0.3)
@@ -288,7 +311,12 @@ def show(results: list[Found]) -> None:
             table.add_row(*words, found.starved)
             continue
         normal = "never" if found.normal is None else f"{found.normal:.1f}"
-        figures = [f"{found.limit:.1f}", normal, f"{found.work:.2f}", f"{found.useless}"]
+        figures = [
+            f"{found.limit:.1f}" if found.limit else "none",
+            normal,
+            f"{found.work:.2f}",
+            f"{found.useless}",
+        ]
         figures += [f"{found.skipped}", f"{found.dead}", f"{found.fairness:.3f}"]
         table.add_row(*words, *figures)
     Console(width=150).print(table)

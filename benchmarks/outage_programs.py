@@ -20,12 +20,13 @@ from acker_redis.integrations.streams import StreamSender, StreamWorker
 
 EVERY = 0.25
 """Seconds between two lines."""
-NAMESPACE, STREAM, GROUP = "outage", "orders", "packing"
+STREAM, GROUP = "orders", "packing"
 
 
-def connect(url: str) -> tuple[Acker, Any]:
+def connect(args: argparse.Namespace) -> tuple[Acker, Any]:
     """Return a client of the namespace, and one for the stream."""
-    return Acker.from_url(url, NAMESPACE), redis.Redis.from_url(url, protocol=2, socket_timeout=5)
+    acker = Acker.from_url(args.url, args.namespace)
+    return acker, redis.Redis.from_url(args.stream, protocol=2, socket_timeout=5)
 
 
 def tell(**words: Any) -> None:
@@ -46,7 +47,7 @@ class Shop:
         self._rate, self._done = args.rate, Path(args.done)
         self._lock, self._took = threading.Lock(), list[float]()
         self._acked, self._dead = [0] * args.sources, 0
-        acker, client = connect(args.url)
+        acker, client = connect(args)
         self._file = self._done.open("a", buffering=1)
         self._sources = [
             Source(
@@ -107,7 +108,7 @@ class Packer:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._pause, self._factor, self._next, self._calls = 1 / args.rate, 1.0, 0.0, 0
-        acker, client = connect(args.url)
+        acker, client = connect(args)
         self._worker = StreamWorker(
             acker, client, STREAM, GROUP, idle=1.0, deliveries=100, skip_ended=args.skip_ended
         )
@@ -151,6 +152,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=["shop", "packer"])
     parser.add_argument("url")
+    parser.add_argument("stream", help="the URL of the server with the stream")
+    parser.add_argument("namespace")
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--sources", type=int, default=1)
     parser.add_argument("--since", type=float, default=0.0)

@@ -11,6 +11,7 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import say, say_json, warn
+from acker_redis.terminal import count_of
 
 if TYPE_CHECKING:
     from acker_redis.flows.history import History
@@ -130,6 +131,10 @@ def _notes(bucket: Bucket) -> str:
     if "settings" in bucket.marks:
         pairs = [f"{name} {old:g} -> {new:g}" for name, (old, new) in bucket.changes.items()]
         notes.append(", ".join(pairs) or "settings changed")
+    if bucket.gauges["down"]:
+        notes.append(f"no answer to sources on {count_of(bucket.gauges['down'], 'edge')}")
+    if bucket.counts["useless"]:
+        notes.append(f"useless work on {count_of(bucket.counts['useless'], 'expired tree')}")
     return f"  {'; '.join(notes)}" if notes else ""
 
 

@@ -106,8 +106,7 @@ def window(status: Status) -> Finding | None:
     source, edge = worst[0]
     return warning(
         "window",
-        f"{len(down)} {'edge' if len(down) == 1 else 'edges'} of {sources} that report: no answer "
-        f"to {text}. Their windows have collapsed: they send one probe a lifetime",
+        f"no answer came for a whole lifetime, so the window collapsed and only probes go: {text}",
         "start the consumers of the edge; the source goes on by itself with the first answer. What "
         f"is missing: acker-redis find {status.namespace}",
         status.namespace,

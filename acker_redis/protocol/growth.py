@@ -46,11 +46,15 @@ class Growth:
     def since(cls, point: Point, status: Status) -> "Growth | None":
         """Return the growth of the trees and verdicts since a point of the history, or None.
 
-        None as for :meth:`between`. The other counters are not in the history.
+        None as for :meth:`between`. Of the other counters, only ``orphaned`` is known, as growth of
+        ``useless``, and not since a point of version 1.
         """
         over_ms, now = status.shards[0].now_ms - point.at_ms, status.counters
         counts = {name: now[name] - getattr(point, name) for name in ("tracked", *ENDED)}
-        return cls(over_ms, counts) if over_ms > 0 and min(counts.values()) >= 0 else None
+        if over_ms <= 0 or min(counts.values()) < 0:
+            return None
+        useless = {"orphaned": max(0, status.useless - point.useless)} if point.useless >= 0 else {}
+        return cls(over_ms, counts | useless)
 
     @property
     def nacked(self) -> int:

@@ -13,9 +13,10 @@ for 24 hours, and ``h<hour % 720>`` the last point of an hour, for 30 days.
 A shard is read in one atomic call, so ``tracked`` is the sum of the endings and the open trees in
 each shard, and so in the sum. The shards are read one after the other.
 
-Layout of a point: version (1) · ms since 1970 (6) · fingerprint of the settings (2) · fingerprint
-of the run of Redis (2, zeros: unknown) · ten varints: tracked, acked, failed, expired, overflow,
-conflict, slow, pending, waiting verdicts, ticks. A point of an hour goes on with seven varints, the
+Layout of a point: version (2) · ms since 1970 (6) · fingerprint of the settings (2) · fingerprint
+of the run of Redis (2, zeros: unknown) · 15 varints: tracked, acked, failed, expired, overflow,
+conflict, slow, pending, waiting verdicts, ticks; and five of sources: useless, window, in flight,
+held, down. (Version 1 is without these five.) A point of an hour goes on with seven varints, the
 settings, and up to 16 sources, those with the most endings: length of the name (1) · name · ended ·
 good. The first of these bytes is 1 if the namespace has more sources than these. A varint has seven
 bits a byte, the lowest first; the highest bit says that another byte follows.
@@ -37,7 +38,7 @@ MINUTES, HOURS = 1440, 720
 """Number of points in each ring: 24 hours, and 30 days."""
 MAX_SOURCES = 16
 """Maximum number of sources in the point of an hour."""
-_VERSION = 1
+_VERSION = 2
 _MAX_BYTES = 2048
 """Maximum length of a point."""
 
@@ -105,6 +106,15 @@ class Point:
     waiting: int = 0
     """Verdicts that wait to be taken."""
     ticks: int = 0
+    useless: int = 0
+    """Trees that got rows after they had expired; negative: unknown, in a point of version 1."""
+    window: int = 0
+    """Records that sources may have in flight, by their reports, like the next three."""
+    in_flight: int = 0
+    held: int = 0
+    """Records that wait in sources."""
+    down: int = 0
+    """Edges on which a source gets no answer."""
     mark: bytes = b"\0\0"
     """Fingerprint of the settings."""
     run: bytes = b"\0\0"
@@ -120,6 +130,7 @@ class Point:
     def of(cls, status: Status, run_id: str = "") -> "Point":
         """Return the point of a reading; ``run_id`` is that of the server of shard 0."""
         counters, settings, good = status.counters, Settings.of(status.config), status.good
+        windows = [each for report in status.reports.values() for each in report.windows]
         ranked = sorted(status.ended.items(), key=lambda item: (-item[1], item[0]))
         return cls(
             status.shards[0].now_ms,
@@ -128,6 +139,11 @@ class Point:
             pending=status.pending,
             waiting=sum(status.backlog.values()),
             ticks=status.ticks,
+            useless=status.useless,
+            window=sum(each.window or 0 for each in windows),
+            in_flight=sum(each.in_flight for each in windows),
+            held=sum(each.waiting for each in windows),
+            down=sum(each.down_for is not None for each in windows),
             mark=settings.mark,
             run=hashlib.sha256(run_id.encode()).digest()[:2] if run_id else b"\0\0",
             settings=settings,
@@ -168,7 +184,12 @@ class Point:
         return b"".join(parts)
 
 
-_NUMBERS = ("tracked", *ENDED, "slow", "pending", "waiting", "ticks")
+_NUMBERS = (
+    *("tracked", *ENDED, "slow", "pending", "waiting", "ticks"),
+    *("useless", "window", "in_flight", "held", "down"),
+)
+_NUMBERS_1 = _NUMBERS[:-5]
+"""Those of version 1."""
 
 
 def name_of(unit: Unit, at_ms: int) -> str:
@@ -189,7 +210,7 @@ def names_of(unit: Unit, number: int, now_ms: int) -> list[str]:
 
 def parse(value: bytes) -> Point | None:
     """Return the point of a field; None for one of another version, or a damaged one."""
-    if not 11 <= len(value) <= _MAX_BYTES or value[0] != _VERSION:
+    if not 11 <= len(value) <= _MAX_BYTES or value[0] not in (1, _VERSION):
         return None
     return _cached(value)
 
@@ -204,7 +225,8 @@ def _cached(value: bytes) -> Point | None:
 
 
 def _parse(value: bytes) -> Point:
-    numbers, at = _varints(value, 11, len(_NUMBERS))
+    names = _NUMBERS_1 if value[0] == 1 else _NUMBERS
+    numbers, at = _varints(value, 11, len(names))
     settings, more, sources = None, False, {}
     if at < len(value):
         (shards, tick_ms, mark, limit, deadline_ms, target, slo_ms), at = _varints(value, at, 7)
@@ -217,7 +239,7 @@ def _parse(value: bytes) -> Point:
         name = check_name("source", value[at + 1 : end].decode())
         (ended, good), at = _varints(value, end, 2)
         sources[name] = (ended, good)
-    counters = dict(zip(_NUMBERS, numbers, strict=True))
+    counters = {"useless": -1, **dict(zip(names, numbers, strict=True))}
     return Point(
         int.from_bytes(value[1:7], "big"),
         **counters,

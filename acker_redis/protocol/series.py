@@ -37,8 +37,9 @@ RANGES: Mapping[Range, tuple[Unit, int]] = {
     "30d": ("h", HOURS),
 }
 """The unit of the points of each range, and their number."""
-COUNTS = ("tracked", *ENDED, "good")
-GAUGES = ("open", "pending", "waiting")
+COUNTS = ("tracked", *ENDED, "good", "useless")
+_AT_THE_END = ("open", "window", "in_flight")
+GAUGES = (*_AT_THE_END, "pending", "waiting", "held", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,11 @@ class Bucket:
     from_ms: int
     to_ms: int
     counts: Mapping[str, int]
-    """Growth of tracked, acked, failed, expired, overflow, conflict and good (acked in time)."""
+    """Growth of tracked, acked, failed, expired, overflow, conflict, good (acked in time) and
+    useless (trees that got rows after they had expired)."""
     gauges: Mapping[str, int]
-    """open, pending and waiting, at its end."""
+    """At its end: open, pending and waiting; of all sources: window, in_flight, held (records that
+    wait in sources) and down (edges on which a source gets no answer)."""
     ticks: int
     """Ticks of the shard with most."""
     gap: bool = False
@@ -94,6 +97,8 @@ def _between(
         old, new = settings.get(before.mark), settings.get(after.mark)
         changes = old.changes(new) if old and new else {}
     counts = {name: max(0, grown[name]) for name in COUNTS}
+    if before.useless < 0:
+        counts["useless"] = 0
     counts["good"] = min(counts["good"], counts["acked"])
     return Bucket(
         before.at_ms,
@@ -126,8 +131,8 @@ def _sources(before: Point, after: Point) -> dict[str, tuple[int, int]]:
 def merged_buckets(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
     """Return at most ``most`` buckets and one per gap, each the sum of neighbours.
 
-    A gap stays a separate bucket. ``open`` is that at the end, ``pending`` and ``waiting`` are
-    the highest.
+    A gap stays a separate bucket. ``open``, ``window`` and ``in_flight`` are those at the end, the
+    other gauges are the highest.
     """
     size = -(-len(buckets) // most)
     found: list[Bucket] = []
@@ -151,7 +156,7 @@ def _joined(first: Bucket, second: Bucket) -> Bucket:
         first.from_ms,
         second.to_ms,
         {name: first.counts[name] + second.counts[name] for name in COUNTS},
-        gauges | {"open": second.gauges["open"]},
+        gauges | {name: second.gauges[name] for name in _AT_THE_END},
         first.ticks + second.ticks,
         marks=first.marks | second.marks,
         changes={**first.changes, **changes},

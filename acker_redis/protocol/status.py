@@ -123,6 +123,11 @@ class Status:
         return sum(shard.after_failure for shard in self.shards)
 
     @property
+    def useless(self) -> int:
+        """Trees that got rows after they had expired, and dropped rows."""
+        return max(0, self.counters["orphaned"] - self.after_failure)
+
+    @property
     def ended(self) -> dict[str, int]:
         """Trees that were acked or nacked, per source; a source that is idle is forgotten."""
         return _summed(shard.ended for shard in self.shards)

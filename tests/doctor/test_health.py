@@ -348,6 +348,17 @@ def test_congestion(counts: dict[str, int], level: str, share: str) -> None:
         assert "skip_ended" in found.fix
 
 
+def test_congestion_is_that_of_the_history_if_there_is_one() -> None:
+    """Trees expire at ticks, so a minute says little."""
+    lately = Growth(900_000, {**grown(acked=10, expired=50).counts, "orphaned": 30})
+    (found,) = (
+        each
+        for each in health.judge(of(), grown(acked=5), recent=lately)
+        if each.id == "congestion"
+    )
+    assert (found.level, found.detail.split(",")[0]) == ("error", "in the last 15 min")
+
+
 def test_late_rows_of_failed_trees_are_no_congestion() -> None:
     growth = replace(grown(acked=10, expired=50, orphaned=90), after_failure=85)
     assert judged("congestion", of(), growth).level == "ok"

@@ -1,5 +1,7 @@
 """Points of a history: their content survives, and old or damaged points are dropped."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from acker_redis.protocol.history import (
     parse,
     within,
 )
+from acker_redis.protocol.series import series
 from tests.tiers import examples
 
 NOW = 1_800_000_000_000
@@ -26,7 +29,7 @@ CONFIG = AckerConfig(shards=4, high_water=10**12, slo_target=99.995, slo_ms=60_0
 POINTS = st.builds(
     Point,
     st.integers(1, 2**48 - 1),
-    *[COUNTS] * 10,
+    *[COUNTS] * 15,
     mark=st.binary(min_size=2, max_size=2),
     run=st.binary(min_size=2, max_size=2),
     settings=st.sampled_from([Settings.of(CONFIG), Settings.of(AckerConfig())]),
@@ -49,6 +52,17 @@ def test_point_survives_a_round_trip(point: Point) -> None:
     assert (found.settings, found.sources) == (None, {})
 
 
+def test_point_of_version_1_says_nothing_of_useless_work() -> None:
+    now = Point(NOW, tracked=9, acked=5, ticks=3, settings=Settings.of(CONFIG))
+    first = parse(b"\1" + now.fields()[name_of("m", NOW)][1:-5])
+    assert first == replace(now, settings=None, useless=-1)
+    after = replace(now, at_ms=NOW + MINUTE_MS, useless=700)
+    (bucket,) = series([first, after], "m")
+    assert (bucket.counts["useless"], bucket.marks) == (0, set())
+    (bucket,) = series([now, after], "m")
+    assert bucket.counts["useless"] == 700
+
+
 @given(point=POINTS, cut=st.integers(0, 200))
 @settings(max_examples=examples(0.5))
 def test_damaged_point_is_dropped(point: Point, cut: int) -> None:
@@ -57,7 +71,7 @@ def test_damaged_point_is_dropped(point: Point, cut: int) -> None:
     for value in (minute, hour):
         found = parse(value[:cut])
         assert found is None or cut >= len(minute)
-    assert parse(b"\2" + hour[1:]) is None
+    assert parse(b"\3" + hour[1:]) is None
 
 
 def test_rings_have_a_field_for_each_minute_of_a_day_and_each_hour_of_30_days() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from acker_redis import SourceEdge
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError
@@ -20,6 +21,7 @@ from acker_redis.flows.history import (
     read_history,
     read_slo,
 )
+from acker_redis.protocol import commands
 from acker_redis.protocol.history import HOUR_MS, HOURS, MINUTE_MS, MINUTES, Point, name_of, parse
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.slo import OTHERS, Objective
@@ -83,7 +85,12 @@ def test_point_has_the_sums_of_all_shards(make_any_acker: MakeAcker) -> None:
         bolt.ack(anchor, 40)
     bolt.fail(6, "no")
     acker.apply(bolt)
+    keys = ShardKeys(acker.namespace, 0)
+    for source, down in (("shop", 9.0), ("mail", None)):
+        edges = [SourceEdge("", 10, 3, 2, down), SourceEdge("a", None, 1, 0, None)]
+        acker.connection.run(commands.report(keys, source, edges))
     point, status = write(acker), acker.status()
+    assert (point.window, point.in_flight, point.held, point.down) == (20, 8, 4, 1)
     assert (point.tracked, point.acked, point.failed, point.open) == (12, 5, 1, 6)
     assert (point.pending, point.waiting) == (status.pending, 6)
     assert point.sources == {"shop": (6, 5)}

@@ -35,6 +35,20 @@ class HistoryBucket(BaseModel):
         description="Places that count toward the high-water mark: the most", examples=[44]
     )
     waiting: int = Field(description="Verdicts that wait to be taken: the most", examples=[3])
+    useless: int = Field(
+        description="Trees that got rows after they had expired, and dropped rows", examples=[0]
+    )
+    window: int = Field(
+        description="Records that all sources may have in flight, as reported, at the end; 0: none "
+        "reports",
+        examples=[1000],
+    )
+    in_flight: int = Field(description="Records that sources have in flight, at the end")
+    held: int = Field(description="Records that wait in sources: the most", examples=[0])
+    down: int = Field(
+        description="Edges on which a source gets no answer: the most; above 0 is an outage",
+        examples=[0],
+    )
     ticks: int = Field(examples=[2])
     gap: bool = Field(
         description="Points are missing in between: no rotator ran, or Redis did not answer. The "

@@ -11,16 +11,16 @@ import { colour } from "../core/theme.js";
  * @param {number} buckets
  * @param {import("../core/scope.js").Scope} scope
  * @param {() => {value: number, label: string}[]} marks
- * @param {() => import("../data/past.js").Happening[]} events
+ * @param {{events: () => import("../data/past.js").Happening[], bands: () => import("../data/past.js").Band[]}} happened
  */
-export function pendingPlot(buckets, scope, marks, events) {
+export function pendingPlot(buckets, scope, marks, happened) {
   // Drawn from the highest sum down; each layer covers the part of the layer before that is not its own.
   const ages = Array.from({ length: buckets }, (_, at) => at);
   const lines = [{ label: "all buckets", filled: true, colour: () => colour("--line-strong") }, ...ages.map((bucket) => ({
     label: bucketName(bucket, buckets), filled: true, colour: () => bucketColour(bucket, buckets),
   }))];
   return new Plot({
-    label: "Pending trees by bucket", lines, scope, marks, events, format: compact,
+    label: "Pending trees by bucket", lines, scope, marks, ...happened, format: compact,
     shown: ([all, ...sums]) => [all, ...sums.map((sum, at) => sum === null ? null : sum - (sums[at + 1] ?? 0))],
     describe: ([all, ...values]) => {
       const parts = values.map((value, at) => `${count(value ?? 0)} ${bucketName(at, buckets)}`);

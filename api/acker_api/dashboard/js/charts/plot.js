@@ -36,16 +36,18 @@ export class Plot {
    *   displayed ones: stacked lines are drawn as sums
    * @param {number} [options.height]
    * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in range
+   * @param {() => import("../data/past.js").Band[]} [options.bands] outages, drawn under the lines
    * @param {() => import("../data/past.js").Happening[]} [options.events] moments, drawn as vertical lines; ticks at the bottom
    */
   constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [],
-    events = () => [], height = HEIGHT }) {
+    events = () => [], bands = () => [], height = HEIGHT }) {
     this.lines = lines;
     this.format = format;
     this.describe = describe;
     this.shown = shown;
     this.marks = marks;
     this.events = events;
+    this.bands = bands;
     this.height = height;
     this.seconds = 120;
     this.describedAt = 0;
@@ -151,6 +153,7 @@ export class Plot {
       ],
       hooks: {
         setCursor: [(plot) => this.#tell(plot.cursor.idx ?? null)],
+        drawClear: [(plot) => this.#bands(plot)],
         draw: [(plot) => this.#events(plot), (plot) => this.#marks(plot)],
       },
     };
@@ -166,6 +169,25 @@ export class Plot {
   #time(ms) {
     if (this.seconds > DAY_SECONDS) return date.format(ms);
     return this.seconds < 3600 ? moment(ms).slice(-8) : moment(ms).slice(-8, -3);
+  }
+
+  #bands(plot) {
+    const { ctx, bbox } = plot;
+    const ratio = window.devicePixelRatio || 1;
+    const { min, max } = plot.scales.x;
+    ctx.save();
+    for (const { from, to } of this.bands()) {
+      const [begin, end] = [Math.max(from / 1000, min), Math.min(to / 1000, max)];
+      if (begin >= end) continue;
+      const x = plot.valToPos(begin, "x", true);
+      const width = Math.max(2 * ratio, plot.valToPos(end, "x", true) - x);
+      ctx.fillStyle = colour("--over-soft");
+      ctx.fillRect(x, bbox.top, width, bbox.height);
+      // The bar is seen above filled layers, too.
+      ctx.fillStyle = colour("--over");
+      ctx.fillRect(x, bbox.top - 4 * ratio, width, 3 * ratio);
+    }
+    ctx.restore();
   }
 
   #events(plot) {

@@ -20,11 +20,11 @@ const PLOTS = [
 
 /**
  * @param {import("../core/scope.js").Scope} scope
- * @param {() => import("../data/past.js").Happening[]} events
+ * @param {{events: () => import("../data/past.js").Happening[], bands: () => import("../data/past.js").Band[]}} marks
  */
-export function ratePlots(scope, events) {
+export function ratePlots(scope, marks) {
   return PLOTS.map(({ label, height, lines }) => new Plot({
-    label, height, lines, scope, events, format: rate,
+    label, height, lines, scope, ...marks, format: rate,
     describe: (values) => lines.map((line, at) => `${rate(values[at] ?? 0)} ${line.label} a second`).join(", "),
   }));
 }

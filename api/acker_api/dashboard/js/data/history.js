@@ -18,6 +18,9 @@ const WINDOW_MS = 4000;
 /** Counters of trees that have a verdict. */
 export const ENDED = ["acked", "failed", "expired", "overflow", "conflict"];
 export const COUNTERS = ["tracked", ...ENDED];
+/** Counters of trees that got rows after their end; those of failed trees are no useless work. */
+const LATE = ["orphaned", "after_failure"];
+const FIGURES = /** @type {const} */ (["window", "in_flight", "held", "down"]);
 
 /** @typedef {{t: number, first: boolean}} Since `first`: the condition held already at the first reading */
 
@@ -26,6 +29,7 @@ export const COUNTERS = ["tracked", ...ENDED];
  * @property {number} t Redis's clock, ms
  * @property {number[]} buckets pending per bucket, the newest first
  * @property {Record<string, number>} counters
+ * @property {Record<string, number>} [sources] what sources have reported, in all
  * @property {boolean} [after] an outage came before it: no line and no rate bridges it
  */
 
@@ -52,8 +56,8 @@ export class History {
       this.samples = []; // the clock was set back, or the namespace was created again
       this.wrong.clear();
     }
-    const counters = Object.fromEntries(COUNTERS.map((name) => [name, status.counters[name] || 0]));
-    this.samples.push({ t, buckets: [...status.pending_by_bucket], counters, ...(this.broken ? { after: true } : {}) });
+    const counters = Object.fromEntries([...COUNTERS, ...LATE].map((name) => [name, status.counters[name] || 0]));
+    this.samples.push({ t, buckets: [...status.pending_by_bucket], counters, sources: sum(status.reports), ...(this.broken ? { after: true } : {}) });
     this.broken = false;
     if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
     if (status.latency) this.latencies.add(t, status.latency);
@@ -91,8 +95,9 @@ export class History {
     const before = this.samples[from];
     const seconds = (now.t - before.t) / 1000;
     if (seconds <= 0) return null;
-    return Object.fromEntries(COUNTERS.map(
-      (name) => [name, (now.counters[name] - before.counters[name]) / seconds]));
+    const grown = (/** @type {string} */ name) => ((now.counters[name] || 0) - (before.counters[name] || 0)) / seconds;
+    return { ...Object.fromEntries(COUNTERS.map((name) => [name, grown(name)])),
+      useless: Math.max(0, grown("orphaned") - grown("after_failure")) };
   }
 
   save() {
@@ -113,6 +118,13 @@ export class History {
  */
 export function apart(before, now) {
   return Boolean(now.after) || now.t - before.t > GAP_MS;
+}
+
+/** @param {import("./types.js").SourceReport[]} [reports] */
+function sum(reports = []) {
+  const each = reports.map(({ window: size, in_flight, waiting, down_ms }) => (
+    { window: size || 0, in_flight, held: waiting, down: down_ms === null ? 0 : 1 }));
+  return Object.fromEntries(FIGURES.map((name) => [name, each.reduce((all, one) => all + one[name], 0)]));
 }
 
 function started(before, now) {

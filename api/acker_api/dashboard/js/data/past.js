@@ -28,6 +28,11 @@ const END_MS = 5000;
  * @property {number} open
  * @property {number} pending
  * @property {number} waiting
+ * @property {number} [window] of all sources together
+ * @property {number} [in_flight]
+ * @property {number} [held] records that wait in sources
+ * @property {number} [down] edges on which a source got no answer
+ * @property {number} [useless] trees that got rows after they had expired
  * @property {number} ticks
  * @property {boolean} gap
  * @property {string[]} marks
@@ -42,6 +47,8 @@ const END_MS = 5000;
  * @typedef {object} Happening
  * @property {number} t ms
  * @property {string} text "" for a tick
+ *
+ * @typedef {{from: number, to: number}} Band an outage, ms
  */
 
 export class Past {
@@ -133,7 +140,30 @@ export function ratesAt({ bucket, sample, at }, history) {
   if (sample) return history.rates(at);
   if (!bucket) return null;
   const seconds = (bucket.to_ms - bucket.from_ms) / 1000;
-  return seconds > 0 ? Object.fromEntries(COUNTERS.map((name) => [name, bucket[name] / seconds])) : null;
+  return seconds > 0 ? Object.fromEntries([...COUNTERS, "useless"].map((name) => [name, (bucket[name] || 0) / seconds])) : null;
+}
+
+/**
+ * Return the times in which a source got no answer on some edge.
+ *
+ * @param {Moment[]} moments
+ * @returns {Band[]}
+ */
+export function outages(moments) {
+  /** @type {Band[]} */
+  const found = [];
+  let before = 0;
+  for (const { t, bucket, sample } of moments) {
+    const last = found.at(-1);
+    if (bucket?.down || sample?.sources?.down) {
+      // The figures of a bucket are those at its end.
+      const from = bucket ? Math.max(before, bucket.from_ms) : before || t;
+      if (last && last.to >= from) last.to = t;
+      else found.push({ from, to: t });
+    }
+    before = t;
+  }
+  return found;
 }
 
 /**

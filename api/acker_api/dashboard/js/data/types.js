@@ -123,6 +123,15 @@
  * @property {Record<string, number>} counters
  * @property {number} now_ms
  *
+ * @typedef {object} SourceReport what a source has said of one of its edges
+ * @property {string} source
+ * @property {string} edge "" for records without one
+ * @property {number | null} window records that may be in flight
+ * @property {number} in_flight
+ * @property {number} waiting
+ * @property {number | null} down_ms since when no answer comes; null: answers come
+ * @property {number} age_ms
+ *
  * @typedef {object} Status
  * @property {string} namespace
  * @property {Finding[]} findings the problems, errors first
@@ -147,6 +156,7 @@
  * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all trees that
  *   were ever acked, by powers of two
  * @property {{over_ms: number, ended: number, nacked: number} | null} [recent] trees that ended in some 15 minutes
+ * @property {SourceReport[]} [reports] of sources, within three minutes
  * @property {(Record<string, number> & {over_ms: number}) | null} [rates] per second, by counter
  * @property {{exact: boolean, tree: Tree} | null} [oldest]
  */

@@ -6,15 +6,16 @@ import { drawPending, pendingPlot } from "../charts/pending.js";
 import { spans } from "../charts/plot.js";
 import { drawRates, ratePlots } from "../charts/rates.js";
 import { h, put, say } from "../core/dom.js";
-import { compact, count, moment } from "../core/format.js";
-import { happenings, moments, Past, RANGES } from "../data/past.js";
+import { compact, count, duration, moment } from "../core/format.js";
+import { happenings, moments, outages, Past, RANGES } from "../data/past.js";
 import { Panel, skeleton } from "../ui/panel.js";
+import { windowsPanel } from "./windows.js";
 
 /** Maximum number of happenings that are listed. */
 const MOST_MARKED = 8;
 
 /**
- * Return the panels of pending trees and of rates; they share one time range.
+ * Return the panels of pending trees, of rates and of sources; they share one time range.
  *
  * @param {import("../data/feed.js").Feed} feed
  * @param {import("../core/scope.js").Scope} scope
@@ -23,7 +24,11 @@ export function timePanels(feed, scope) {
   const past = new Past(feed.namespace, scope);
   /** @type {import("../data/past.js").Happening[]} */
   let happened = [];
-  const rates = ratePlots(scope, () => happened);
+  /** @type {import("../data/past.js").Band[]} */
+  let bands = [];
+  const drawn = { events: () => happened, bands: () => bands };
+  const rates = ratePlots(scope, drawn);
+  const windows = windowsPanel(feed, scope, drawn);
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
   const csv = h("a", { class: "button small", download: "", href: past.csv, "aria-label": "History as CSV" }, "CSV");
@@ -43,10 +48,11 @@ export function timePanels(feed, scope) {
     const status = feed.status.value;
     if (!status) return;
     const found = moments(feed.history, past);
+    bands = outages(found);
     left.safely(() => {
       const { buckets } = status.config;
       if (pending?.lines.length !== buckets + 1) {
-        pending = pendingPlot(buckets, scope, () => marks(feed.status.value), () => happened);
+        pending = pendingPlot(buckets, scope, () => marks(feed.status.value), drawn);
         put(left.body, pending.root);
       }
       pending.seconds = past.range.seconds;
@@ -56,6 +62,7 @@ export function timePanels(feed, scope) {
       for (const each of rates) each.seconds = past.range.seconds;
       drawRates(rates, found, feed.history);
     });
+    windows.draw(found, past.range.seconds);
   };
   feed.status.hear(scope, () => {
     // A long range changes with the history only.
@@ -63,14 +70,15 @@ export function timePanels(feed, scope) {
   });
   past.buckets.hear(scope, () => {
     happened = happenings(past, (name, value) => name === "slo_target" ? String(value) : count(value));
-    put(marked, happened.filter(({ text }) => text).slice(-MOST_MARKED).map(({ t, text }) =>
-      h("li", {}, h("span", { class: "quiet number" }, moment(t)), ` ${text}`)));
     draw();
+    const ended = bands.map(({ from, to }) => ({ t: from, text: `Sources got no answer for ${duration(to - from)}` }));
+    put(marked, [...happened, ...ended].sort((one, other) => one.t - other.t).filter(({ text }) => text).slice(-MOST_MARKED).map(({ t, text }) =>
+      h("li", {}, h("span", { class: "quiet number" }, moment(t)), ` ${text}`)));
   });
   past.error.hear(scope, (error) => say(missing, !error ? "" : error.notOffered
     ? "This service does not keep a history." : `The history is missing: ${error.title}`));
   draw();
-  return [left.root, right.root];
+  return [left.root, right.root, windows.root];
 }
 
 /** @param {import("../data/types.js").Status | null} status */

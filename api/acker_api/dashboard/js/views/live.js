@@ -16,12 +16,13 @@ import { waitsPanel } from "../panels/waits.js";
  * @param {import("../data/feed.js").Feed} feed
  */
 export function live(scope, feed) {
-  const [pending, rates] = timePanels(feed, scope);
+  const [pending, rates, windows] = timePanels(feed, scope);
   return h("div", { class: "live" },
     figures(feed, scope),
     h("div", { class: "row wide-narrow" }, pending, gaugePanel(feed, scope)),
     h("div", { class: "row halves" }, oldestPanel(feed, scope), failuresPanel(feed, scope)),
     waitsPanel(feed, scope),
+    windows,
     h("div", { class: "row wide-narrow" }, rates, rotatorPanel(feed, scope)),
     objectivePanel(feed, scope),
     shardsPanel(feed, scope),

@@ -3,6 +3,7 @@
  * of the values.
  */
 
+import { drawBands } from "./bands.js";
 import { moment } from "../core/format.js";
 import { h, put, say } from "../core/dom.js";
 import { colour, theme } from "../core/theme.js";
@@ -153,7 +154,7 @@ export class Plot {
       ],
       hooks: {
         setCursor: [(plot) => this.#tell(plot.cursor.idx ?? null)],
-        drawClear: [(plot) => this.#bands(plot)],
+        drawClear: [(plot) => drawBands(plot, this.bands())],
         draw: [(plot) => this.#events(plot), (plot) => this.#marks(plot)],
       },
     };
@@ -169,25 +170,6 @@ export class Plot {
   #time(ms) {
     if (this.seconds > DAY_SECONDS) return date.format(ms);
     return this.seconds < 3600 ? moment(ms).slice(-8) : moment(ms).slice(-8, -3);
-  }
-
-  #bands(plot) {
-    const { ctx, bbox } = plot;
-    const ratio = window.devicePixelRatio || 1;
-    const { min, max } = plot.scales.x;
-    ctx.save();
-    for (const { from, to } of this.bands()) {
-      const [begin, end] = [Math.max(from / 1000, min), Math.min(to / 1000, max)];
-      if (begin >= end) continue;
-      const x = plot.valToPos(begin, "x", true);
-      const width = Math.max(2 * ratio, plot.valToPos(end, "x", true) - x);
-      ctx.fillStyle = colour("--over-soft");
-      ctx.fillRect(x, bbox.top, width, bbox.height);
-      // The bar is seen above filled layers, too.
-      ctx.fillStyle = colour("--over");
-      ctx.fillRect(x, bbox.top - 4 * ratio, width, 3 * ratio);
-    }
-    ctx.restore();
   }
 
   #events(plot) {

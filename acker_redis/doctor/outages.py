@@ -71,7 +71,9 @@ def congestion(
         f"{count_of(useless, 'tree')} got rows after the end, {useful:,} in time, and "
         f"{seen.counts['expired']:,} expired"
     )
-    if useless < LEAST_USELESS or share < USELESS or not seen.counts["expired"]:
+    # Each outage leaves some; orphans are counted at ticks.
+    over = growth and growth.over_ms >= status.config.tick_ms and not growth.orphaned
+    if over or useless < LEAST_USELESS or share < USELESS or not seen.counts["expired"]:
         return ok("congestion", text, status.namespace)
     where = _stands(status, growth, ())
     return (error if share >= MOSTLY_USELESS else warning)(

@@ -4,7 +4,10 @@ import csv
 import json
 import re
 
+from acker_redis import SourceEdge
+from acker_redis.protocol import commands
 from acker_redis.protocol.history import HOUR_MS, MINUTE_MS, Point
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.cli.conftest import Shell
 from tests.conftest import MakeAcker
@@ -71,3 +74,23 @@ def test_history_shows_gaps_and_sums(make_any_acker: MakeAcker, shell: Shell) ->
     assert [each["gap"] for each in rows][:2] == ["true", "false"]
     assert sum(int(each["acked"]) for each in rows) == 3
     assert shell("history", ns, "--range", "2h").code == 2
+
+
+def test_history_and_status_show_an_outage(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(edges=("parts", "paint"))
+    now, ns = Point.of(acker.status()), acker.namespace
+    put(acker, 2 * MINUTE_MS, now)
+    put(acker, MINUTE_MS, now, down=2, useless=7)
+    first, second = shell("history", ns).out.splitlines()[1:]
+    assert first.endswith("  no answer to sources on 2 edges; useless work on 7 expired trees")
+    assert "answer" not in second
+    edges = [SourceEdge("parts", 100, 7, 5, None), SourceEdge("paint", None, 1, 0, 90.0)]
+    acker.connection.run(commands.report(ShardKeys(ns, 0), "shop", edges))
+    shown = shell("status", ns).out
+    assert "shop on parts: 7 of 100 in flight, 5 waiting" in shown
+    assert "shop on paint: 1 in flight, 0 waiting, no answer for 1 min 3" in shown
+    reports = json.loads(shell("status", ns, "--json").out)["reports"]
+    assert [(each["source"], each["edge"], each["window"]) for each in reports] == [
+        ("shop", "parts", 100),
+        ("shop", "paint", None),
+    ]

@@ -348,15 +348,23 @@ def test_congestion(counts: dict[str, int], level: str, share: str) -> None:
         assert "skip_ended" in found.fix
 
 
-def test_congestion_is_that_of_the_history_if_there_is_one() -> None:
-    """Trees expire at ticks, so a minute says little."""
+@pytest.mark.parametrize(
+    ("growth", "level"),
+    [
+        (None, "error"),
+        (grown(TICK_MS - 1, acked=5), "error"),
+        (grown(TICK_MS, acked=500, orphaned=1), "error"),
+        (grown(TICK_MS, acked=5), "ok"),  # the outage is over
+    ],
+)
+def test_congestion_is_that_of_the_history_if_there_is_one(
+    growth: Growth | None, level: str
+) -> None:
     lately = Growth(900_000, {**grown(acked=10, expired=50).counts, "orphaned": 30})
     (found,) = (
-        each
-        for each in health.judge(of(), grown(acked=5), recent=lately)
-        if each.id == "congestion"
+        each for each in health.judge(of(), growth, recent=lately) if each.id == "congestion"
     )
-    assert (found.level, found.detail.split(",")[0]) == ("error", "in the last 15 min")
+    assert (found.level, found.detail.split(",")[0]) == (level, "in the last 15 min")
 
 
 def test_late_rows_of_failed_trees_are_no_congestion() -> None:

@@ -61,7 +61,7 @@ export const RUNBOOK = [
     fix: "find the reasons: `acker-redis outcomes`, or the dashboard. If so many nacks are normal: `acker-redis config set NAME slo_target PERCENT`" },
   { id: "acks", effect: "warning: trees have used half of their lifetime, and none was acked for 45 s. The doctor does not observe for so long; the admin service and `status --watch` do. Error: none was acked for a whole lifetime, in the observation or in the last 15 minutes of the history. Both name the edge where trees stand, if it is known: that of the oldest tree, else that on which most trees expired lately, else those on which sources get no answer",
     fix: "check that the bolts run" },
-  { id: "congestion", effect: "warning: of the trees that got rows, 5 % or more had expired before, and at least 10, while trees expire; error: half of them. This work is useless. A row for an expired tree counts when its own record expires, a lifetime later; late rows of failed trees do not count",
+  { id: "congestion", effect: "warning: of the trees that got rows, 5 % or more had expired before, and at least 10, while trees expire; error: half of them. This work is useless. A row for an expired tree counts when its own record expires, a lifetime later; late rows of failed trees do not count. Not if none came within a whole tick: the outage is over",
     fix: "track by a `Source` with `adaptive=True`, its default; let its consumers `skip_ended`; more consumers; a longer `tick_ms`" },
   { id: "window", effect: "warning: a `Source` has reported that it gets no answer on an edge for a lifetime, so that it sends only probes. Only if a source reports, within three minutes",
     fix: "start the consumers of the edge; the source goes on by itself" },

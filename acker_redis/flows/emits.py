@@ -221,7 +221,9 @@ class Emits(Paces):
                 self.pending.put_back(record)
             self._not_tracked(attempts, error)
             raise
-        if record is None:
+        if record is not None:
+            self.pending.turn()
+        elif usable:
             self.pending.drawn()
         self._doubts |= doubts
 
@@ -271,6 +273,7 @@ class Emits(Paces):
             # A user with on_fail gets the verdict as well.
             level = logging.WARNING if self.settings.on_fail is None else logging.DEBUG
             log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
+            self.pending.unsent(attempt.anchor)
         if tree is not None:
             try:
                 return tree.fail(result) if failed else tree.close()

@@ -176,15 +176,16 @@ class SourceFlows(Emits):
         """Return whether a record of this edge may be emitted: ``max_pending`` is not reached.
 
         Edges share ``max_pending``. Half of an equal share is kept for each: so the records that
-        wait for a dead edge keep no room from the others.
+        wait for a dead edge keep no room from the others. (If they have filled it before the others
+        came, that part comes on top.)
         """
-        names, most = self.emitted.keys() | {edge}, self.settings.max_pending
-        live, others = self.live(), len(names) - 1
-        kept = most // (2 * len(names)) if others else 0
-        if live + kept * others < most or self._open_on(edge) < kept:
+        most, live = self.settings.max_pending, self.live()
+        others = len(self.emitted) - (edge in self.emitted)
+        kept = most // (2 * others + 2) if others else 0
+        if live + kept * others < most or (others and self._open_on(edge) < kept):
             return True
-        unused = (max(0, kept - self._open_on(each)) for each in names if each != edge)
-        return live + sum(unused) < most
+        names = (each for each in self.emitted if each != edge)
+        return live + sum(max(0, kept - self._open_on(each)) for each in names) < most
 
     def _open_on(self, name: str) -> int:
         """Return the number of records of an edge that are not closed."""
@@ -210,6 +211,7 @@ class SourceFlows(Emits):
         left, and other AckerErrors; the next step continues.
         """
         self._take_in()
+        heard: int | None = None
         try:
             yield from self._begin()
             yield from self._on_shard_0(self.groups.work())
@@ -231,7 +233,8 @@ class SourceFlows(Emits):
             now = time.monotonic()
             self._rotate_at = max(self._rotate_at, now + GRACE)
             self._outcomes = None
-            self.pending.pardon(now)
+            if heard is None:
+                self.pending.pardon(now)
             raise
         self._notice_shards()
         now = time.monotonic()

@@ -58,7 +58,7 @@ class Source:
     most ``max_pending``, shrinks when trees expire, and grows with answers. While nothing is
     answered, only probes are sent, so that a consumer that comes back finds a short queue. A probe
     that expires untouched is a *free* attempt: it does not count. :meth:`status` shows the windows.
-    Edges share ``max_pending``, and half of an equal share is kept for each.
+    Edges share ``max_pending``, and half of an equal share is kept for each, if need be on top.
 
     **Threads.** One thread calls the callbacks: the source's own between :meth:`start` and
     :meth:`stop` (or in a ``with`` block), or the caller of :meth:`run`, :meth:`verdicts`,

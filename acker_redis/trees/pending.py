@@ -39,16 +39,12 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.protocol.why import why_expired
 from acker_redis.trees.record import Backoff, Edge, Reading, Record, Verdict
 from acker_redis.trees.rotating_map import RotatingMap
 from acker_redis.trees.window import Window
-
-if TYPE_CHECKING:
-    pass
 
 REMEMBERED = 32_768
 """Minimum number of remembered closed anchors; a second verdict on one of them is ignored."""
@@ -71,6 +67,8 @@ class Pending:
         self._lifetime, self._begun, self._careful = math.inf, False, False
         self.edges: dict[str, Edge] = {}
         """The records by the edge of their first messages."""
+        self._order: deque[Edge] = deque()
+        """The edges in the order in which :meth:`next` asks them."""
         self._urgent: deque[Record] = deque()
         """Records to track at once, regardless of windows."""
         self._rooms_at: float | None = None
@@ -96,7 +94,7 @@ class Pending:
             edge.queue.append(record)
             self._rooms_at = None
         else:
-            self._track(record, anchor, now)
+            self.tracking(record, anchor, now)
 
     def next(self, now: float) -> Record | None:
         """Return and remove the record to track next, replays first.
@@ -107,13 +105,10 @@ class Pending:
             return self._urgent.popleft()
         if now != self._rooms_at:
             self._find_rooms(now)
-        for edge in self.edges.values():
-            if edge.room >= 1:
-                record = edge.take()
-                if record is not None:
-                    edge.room -= 1
-                    return record
-                edge.room = 0
+        for edge in self._order:
+            if edge.room >= 1 and (waiting := edge.due or edge.queue):
+                edge.room -= 1
+                return waiting.popleft() if edge.window.down_since is None else edge.probe()
         return None
 
     def _find_rooms(self, now: float) -> None:
@@ -124,6 +119,10 @@ class Pending:
         for edge in self.edges.values():
             edge.room = edge.window.room(now)
         self._rooms_at = now
+
+    def turn(self) -> None:
+        """Ask another edge first: the last batch was full, perhaps with records of one edge."""
+        self._order.rotate(-1)
 
     def drawn(self) -> None:
         """Note that no more records are tracked now: those that are due wait for their windows."""
@@ -137,7 +136,20 @@ class Pending:
 
     def tracking(self, record: Record, anchor: int, now: float = 0.0) -> None:
         """Note that an attempt is being tracked: its verdict may arrive before the reply."""
-        self._track(record, anchor, now)
+        record.attempt += 1
+        record._sent = self._begun = True
+        if record._first_at is None:
+            record._first_at = now
+        window = self._edge_of(record).window
+        record._probe = window.down_since is not None
+        window.sent(now)
+        self._tracked[anchor] = record
+
+    def unsent(self, anchor: int) -> None:
+        """Note that the messages of an attempt were not sent: its verdict is no answer."""
+        record = self._tracked.get(anchor) or self._timed_out.get(anchor)
+        if record is not None:
+            self._withdraw(record)
 
     def live_for(self, lifetime: float) -> None:
         """Note for how many seconds trees live at least."""
@@ -151,26 +163,22 @@ class Pending:
         for edge in self.edges.values():
             edge.window.pardon(now)
 
-    def _track(self, record: Record, anchor: int, now: float) -> None:
-        record.attempt += 1
-        record._sent = self._begun = True
-        if record._first_at is None:
-            record._first_at = now
-        window = self._edge_of(record).window
-        record._probe = window.down_since is not None
-        window.sent(now)
-        self._tracked[anchor] = record
-
     def _edge_of(self, record: Record) -> Edge:
-        edge = record._edge
-        if edge is None or edge.name != record.edge:
-            edge = self.edges.get(record.edge)
-            if edge is None:
-                window = Window(self._most, self._lifetime)
-                if self._careful:
-                    window.begin_carefully()
-                edge = self.edges[record.edge] = Edge(record.edge, window)
-            record._edge = edge
+        """Return the edge of a record that is not in flight; a callback may have changed it."""
+        before = record._edge
+        if before is not None and before.name == record.edge:
+            return before
+        edge = self.edges.get(record.edge)
+        if edge is None:
+            window = Window(self._most, self._lifetime)
+            if self._careful:
+                window.begin_carefully()
+            edge = self.edges[record.edge] = Edge(record.edge, window)
+            self._order.append(edge)
+        if before is not None:
+            before.open -= 1
+            edge.open += 1
+        record._edge = edge
         return edge
 
     def tracked(self, record: Record, anchor: int) -> bool:
@@ -186,7 +194,7 @@ class Pending:
         The record is due again ``after`` seconds from ``now``, and this attempt is not counted.
         Later verdicts on this anchor are ignored.
         """
-        if self._drop(anchor):
+        if self._drop(anchor) is not None:
             record.attempt -= 1
             heapq.heappush(self._waiting, (now + after, next(self._numbers), record))
             self._rooms_at = None
@@ -202,8 +210,9 @@ class Pending:
 
         The caller has received the error.
         """
-        if self._drop(anchor):
-            self._shut(record)
+        dropped = self._drop(anchor)  # a traced record is a copy
+        if dropped is not None:
+            self._shut(dropped)
         self._close(anchor)
 
     def settle_all(self, first: int = 0) -> None:
@@ -260,9 +269,8 @@ class Pending:
         for number, outcome in enumerate(entry):
             if number < reading.next:
                 continue
-            verdict = self._verdict(outcome)
+            verdict = self._verdict(outcome, now)
             if verdict:
-                self._outage(verdict, now)
                 yield verdict
                 self._count(verdict, now, reading)
             reading.next = number + 1
@@ -280,9 +288,7 @@ class Pending:
             record = self._timed_out.get(anchor)
             if record is None:
                 continue  # revived
-            verdict = self._nack(record, anchor, "timeout", why, 0)
-            self._outage(verdict, now)
-            yield verdict
+            yield (verdict := self._nack(record, anchor, "timeout", why, 0, now))
             del self._timed_out[anchor]
             self._count(verdict, now, None)
 
@@ -311,7 +317,7 @@ class Pending:
         for entry in entries:
             del self._readings[entry.shard, entry.id]
 
-    def _verdict(self, outcome: Outcome) -> Verdict | None:
+    def _verdict(self, outcome: Outcome, now: float) -> Verdict | None:
         anchor = outcome.anchor
         record = self._tracked.get(anchor)
         if outcome.verdict == "touch":
@@ -327,7 +333,7 @@ class Pending:
         if outcome.verdict == "ack":
             return Verdict(record, "ack", outcome.reason, "", outcome.age_ms, True, anchor, outcome)
         why = outcome.why or why_expired(outcome)
-        return self._nack(record, anchor, outcome.reason, why, outcome.age_ms, outcome)
+        return self._nack(record, anchor, outcome.reason, why, outcome.age_ms, now, outcome)
 
     def _nack(
         self,
@@ -336,27 +342,16 @@ class Pending:
         reason: str,
         why: str,
         age_ms: int,
+        now: float,
         outcome: Outcome | None = None,
     ) -> Verdict:
-        counted = record.attempt - _is_free(record, reason, outcome)
-        final = not self._replays or counted >= self._attempts
+        free, since = _is_free(record, reason, outcome), record._first_at
+        final = not self._replays or record.attempt - free >= self._attempts
+        if free and not final and reason != "overflow" and since is not None:
+            away = now - since
+            if away >= self._give_up_after:
+                final, reason, why = True, "outage", f"no answer for {away:.0f} s; {why}"
         return Verdict(record, "nack", reason, why, age_ms, final, anchor, outcome)
-
-    def _outage(self, verdict: Verdict, now: float) -> None:
-        """End the attempts of a record that had only free ones for ``give_up_after`` seconds."""
-        record = verdict.record
-        since = record._first_at
-        if (
-            verdict.verdict == "nack"
-            and not verdict.final
-            and since is not None
-            and now >= since + self._give_up_after
-            and _is_free(record, verdict.reason, verdict.outcome)
-            and verdict.reason != "overflow"
-        ):
-            verdict.final = True
-            verdict.why = f"no answer for {now - since:.0f} s; {verdict.why}"
-            verdict.reason = "outage"
 
     def _count(self, verdict: Verdict, now: float, reading: Reading | None) -> None:
         record, known = verdict.record, self._tracked.pop(verdict.anchor, None)
@@ -369,7 +364,7 @@ class Pending:
             self._careful = True
             for edge in self.edges.values():
                 edge.window.begin_carefully()
-        if _is_free(record, verdict.reason, verdict.outcome):
+        if verdict.verdict == "nack" and _is_free(record, verdict.reason, verdict.outcome):
             record.attempt -= 1
             record.free += verdict.reason != "overflow"
         if verdict.final:
@@ -389,15 +384,23 @@ class Pending:
 
     def _landed(self, verdict: Verdict, now: float) -> None:
         """Tell the window of the edge how an attempt in flight has ended."""
-        verdict.record._sent = False
-        window = self._edge_of(verdict.record).window
+        record, edge = verdict.record, verdict.record._edge
+        if not record._sent or edge is None:
+            return
         self._rooms_at = None
         if verdict.reason in ("completed", "failed"):
-            window.answered(now, verdict.age_ms / 1000)
+            record._sent = False
+            edge.window.answered(now, verdict.age_ms / 1000)
         elif verdict.reason in ("expired", "timeout", "outage"):
-            window.expired(now)
+            record._sent = False
+            edge.window.expired(now)
         else:
-            window.withdrawn()
+            self._withdraw(record)
+
+    def _withdraw(self, record: Record) -> None:
+        if record._sent and record._edge is not None:
+            record._sent, self._rooms_at = False, None
+            record._edge.window.withdrawn()
 
     def _settle(self, record: Record) -> None:
         if record._readings is not None:
@@ -405,14 +408,12 @@ class Pending:
                 reading.owed.discard(record)
             record._readings = None
 
-    def _drop(self, anchor: int) -> bool:
-        """Forget an attempt; return whether it had no verdict yet."""
+    def _drop(self, anchor: int) -> Record | None:
+        """Forget an attempt; return its record, None if it had a verdict already."""
         record = self._tracked.pop(anchor, None) or self._timed_out.pop(anchor, None)
-        if record is None:
-            return False
-        record._sent = False
-        self._edge_of(record).window.withdrawn()
-        return True
+        if record is not None:
+            self._withdraw(record)
+        return record
 
     def _open(self, record: Record) -> Edge:
         self._live[record.source_id] = self._live.get(record.source_id, 0) + 1
@@ -428,7 +429,8 @@ class Pending:
         else:
             del self._live[record.source_id]
         self.size -= 1
-        self._edge_of(record).open -= 1
+        if record._edge is not None:
+            record._edge.open -= 1
 
     def _close(self, anchor: int) -> None:
         self._closed[anchor] = None

@@ -79,7 +79,8 @@ class Verdict:
     verdict: Literal["ack", "nack"]
     reason: str
     """completed, failed, expired, overflow, conflict or reset, as in the stream. ``timeout``: the
-    source received no verdict in time, so the acker must have lost the tree."""
+    source received no verdict in time, so the acker must have lost the tree. ``outage``: the last
+    of the free attempts, after ``give_up_after`` seconds."""
     why: str
     """The reason that the bolt gave when it failed the tree; of an expired tree, where a message is
     missing and since when, such as ``no ack on edge plane; last row 41 s ago, of 90 s``; or ''."""
@@ -160,23 +161,13 @@ class Edge:
     room: float = 0.0
     """How many more records may be sent in this step."""
 
-    def take(self) -> "Record | None":
-        """Return and remove the record to send next: replays first; None if none waits."""
-        if self.window.down_since is not None:
-            return self._probe()
-        if self.due:
-            return self.due.popleft()
-        return self.queue.popleft() if self.queue else None
-
-    def _probe(self) -> "Record | None":
-        """Return and remove the oldest of the records with the fewest attempts.
+    def probe(self) -> "Record":
+        """Return and remove the oldest of the waiting records with the fewest attempts.
 
         So probes go round, and no record uses its attempts up while the edge is down.
         """
         if self.queue:
             return self.queue.popleft()
-        if not self.due:
-            return None
         record = min(self.due, key=lambda each: each.attempt + each.free)
         self.due.remove(record)
         return record

@@ -15,8 +15,8 @@ cannot finish in time.
 * *Silence.* If no answer came for longer than answers take (their mean and four deviations, as in
   RFC 6298, and at least ``PATIENCE``), one more record is sent each time the silence has doubled,
   and one a lifetime later on. So the queue of a consumer that has stopped stays short.
-* *Down.* A lifetime without an answer, while records were in flight. Then only probes are sent, one
-  a lifetime. The first answer ends it; then the window is 1.
+* *Down.* A lifetime without an answer, and silence, while records were in flight. Then only probes
+  are sent, one a lifetime. The first answer ends it; then the window is 1.
 * *Expiry.* The window becomes half of the records in flight, at most once a lifetime, and only if
   more than one in eight of the last verdicts is an expiry: fewer are lost messages, and no sign of
   a queue.
@@ -91,12 +91,16 @@ class Window:
     """Part of the last verdicts that are expiries, smoothed over 16 of them."""
     _cut_at: float = -math.inf
     """When the window shrank last because of an expiry."""
-    _mean: float = -1.0
-    """Smoothed seconds from TRACK to answer; negative before the first."""
+    _mean: float = 0.0
+    """Smoothed seconds from TRACK to answer."""
     _deviation: float = 0.0
+    _patience: float = math.inf
+    """Seconds without an answer that are no silence; infinity before the first answer."""
     _fastest: float = math.inf
-    """The smallest mean lately."""
+    """The smallest mean lately; infinity: the next answer begins the mean."""
     _fastest_at: float = 0.0
+    _learned_at: float = -math.inf
+    """When an answer was measured last; of those that are heard together one is enough."""
 
     def __post_init__(self) -> None:
         self.size = self.size or (self.most if self.most == math.inf else min(self.most, BEGIN))
@@ -111,14 +115,17 @@ class Window:
             return math.inf
         if self._limits:
             self._limited_at, self._limits = now, False
-            if now >= self._doubles_at and self._mean < 0 and not self._expired:
+            if now >= self._doubles_at and self._patience == math.inf and not self._expired:
                 self.size, self._doubles_at = min(self.most, 2 * self.size), now + PATIENCE
-        quiet = self._quiet(now)
-        if quiet >= self.lifetime and self.down_since is None:
+        quiet = now - self._quiet_since if self.in_flight or self._expired else 0.0
+        silent = quiet > self._patience
+        # Trees that are touched, or refreshed by their rows, may take longer than a lifetime.
+        over = quiet >= self.lifetime and (silent or self._patience == math.inf)
+        if over and self.down_since is None:
             if not self._expired:
                 self._threshold = max(1.0, self.in_flight)
             self.size, self.down_since = 1.0, now
-        if self._silent(quiet):
+        if silent or self.down_since is not None:
             return int(quiet >= self._next_probe)
         return max(0, int(self.size) - self.in_flight)
 
@@ -128,12 +135,11 @@ class Window:
 
     def sent(self, now: float) -> None:
         """Note that a record was sent."""
-        quiet = self._quiet(now)
         if self._doubles_at < 0:
             self._doubles_at = now + PATIENCE
         if not self.in_flight and not self._expired:
             self._quiet_since = now
-        elif self._silent(quiet):
+        elif (quiet := now - self._quiet_since) > self._patience or self.down_since is not None:
             self._next_probe = quiet + min(quiet, self.lifetime)
         self.in_flight += 1
 
@@ -141,11 +147,13 @@ class Window:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
         if self.down_since is not None:
             # It waited after messages whose trees had ended, so its time says nothing.
-            self._mean, self._fastest = -1.0, math.inf
+            self._fastest = math.inf
+            self._patience = PATIENCE if self._patience == math.inf else self._patience
         else:
-            if self._silent(self._quiet(now)):
+            if now - self._quiet_since > self._patience:
                 self.size = max(1.0, min(self.size, self.in_flight))
-            self._learn(now, took)
+            if now != self._learned_at:
+                self._learn(now, took)
         self.down_since, self._expired = None, False
         self._quiet_since, self._next_probe = now, 0.0
         self._share -= self._share / 16
@@ -170,27 +178,21 @@ class Window:
     def withdrawn(self) -> None:
         """Note that a record was not sent after all: it says nothing about the edge."""
         self.in_flight -= 1
+        self._next_probe = 0.0
 
     def pardon(self, now: float) -> None:
         """Begin the silence again: answers could not be heard until now."""
-        self._quiet_since, self._next_probe = now, 0.0
-
-    def _quiet(self, now: float) -> float:
-        """Return for how long no answer has come to the records in flight."""
-        return now - self._quiet_since if self.in_flight or self._expired else 0.0
-
-    def _silent(self, quiet: float) -> bool:
-        """Return whether answers should have come in this time."""
-        if self.down_since is not None:
-            return True
-        return self._mean >= 0 and quiet > max(PATIENCE, self._mean + 4 * self._deviation)
+        if self.down_since is None:
+            self._quiet_since, self._next_probe = now, 0.0
 
     def _learn(self, now: float, took: float) -> None:
-        if self._mean < 0:
+        self._learned_at = now
+        if self._fastest == math.inf:
             self._mean, self._deviation = took, took / 2
         else:
             self._deviation += (abs(took - self._mean) - self._deviation) / 4
             self._mean += (took - self._mean) / 8
+        self._patience = max(PATIENCE, self._mean + 4 * self._deviation)
         # While the window limits, even the fastest answers may have waited in a queue.
         old = now >= self._fastest_at + REMEMBERED * self.lifetime
         if self._mean < self._fastest or (old and now >= self._limited_at + self.lifetime):

@@ -1,6 +1,8 @@
 """A source in an outage of its consumers: probes, free attempts, and what it says of them."""
 
 import contextlib
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -228,3 +230,57 @@ def test_outage_that_fills_the_backlog_ends_by_itself(
         turn()
     assert (source.pending, backlog(acker)) == (0, 0)
     assert names == {word[4:] for word in called.words if word.startswith("ack")}
+
+
+def test_send_that_raises_is_no_answer(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
+) -> None:
+    """No consumer has seen the record: its failure says nothing about them."""
+
+    def send(record: Record, ids: Any) -> None:
+        if record.source_id == "bad":
+            raise OSError("no such address")
+        bolts.send(record, ids)
+
+    source = make_source(acker, send, attempts=10, give_up_after=10**9)
+    for number in range(20):
+        source.emit(f"r{number}")
+    for _ in range(2):
+        source.step()
+        expire(source, acker, clock)
+    before = len(bolts.sent)
+    source.emit("bad")
+    for _ in range(20):
+        expire(source, acker, clock)
+        (edge,) = source.status()
+        assert edge.down_for is not None
+    assert "fail bad failed OSError: no such address" in " ".join(called.take())
+    assert len(bolts.sent) - before <= 20
+    assert edge.in_flight <= 1
+
+
+def test_busy_edge_does_not_starve_another() -> None:
+    """Each batch has 1,024 records at most, and more wait on one edge all the time."""
+    pending, sent = Pending(5, Backoff(0, 0), True), Counter[str]()
+    for turn in range(10):
+        for number in range(20):
+            pending.add(Record(f"{turn}-{number}", edge="import"))
+        pending.add(Record(f"{turn}", edge="orders"))
+        for number in range(10):
+            record = pending.next(turn)
+            assert record
+            pending.tracking(record, 100 * turn + number, turn)
+            sent[record.edge] += 1
+        pending.turn()
+    assert sent["orders"] >= 9
+
+
+def test_batch_without_a_shard_is_not_limited_by_the_window(
+    make_source: MakeSource, acker: Acker, bolts: Bolts
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    flows = source._flows
+    flows._take_in()
+    flows._draw([])
+    assert not flows.pending.edges[""].window._limits

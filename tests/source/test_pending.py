@@ -12,6 +12,7 @@ from acker_redis.trees.pending import Pending
 from acker_redis.trees.record import Record, Verdict
 from tests.tiers import examples
 
+EDGES = ["", "parts", "mail"]
 MANY = 10**9
 """A time at which all waiting records are due."""
 
@@ -60,11 +61,17 @@ class Histories(RuleBasedStateMachine):
 
     # Actions of the source.
 
-    @rule(name=st.sampled_from("abc"))
-    def emit(self, name: str) -> None:
-        known = Known(Record(name, object()))
+    @rule(name=st.sampled_from("abc"), edge=st.sampled_from(EDGES))
+    def emit(self, name: str, edge: str) -> None:
+        known = Known(Record(name, object(), edge=edge))
         self.all.append(known)
         self.pending.add(known.record)
+
+    @rule(edge=st.sampled_from(EDGES))
+    def send_it_elsewhere(self, edge: str) -> None:
+        """A callback may give a record another edge for its replay."""
+        for known in self.all:
+            known.record.edge = edge
 
     @rule(name=st.sampled_from("abc"))
     def track_by_hand(self, name: str) -> None:
@@ -87,8 +94,9 @@ class Histories(RuleBasedStateMachine):
         assert (record is None) == (not due)
         if record:
             (known,) = [known for known in due if known.record is record]
-            waiting = [each for each in due if each.state == "waiting"]
-            assert known in waiting or not waiting, "replays come first"
+            waiting = {each.record._edge for each in due if each.state == "waiting"}
+            first = known.state == "waiting" or record._edge not in waiting
+            assert first, "replays come first, on each edge"
             known.state, known.anchor = "in doubt", self._anchor()
             known.counted += 1
             self._now_tracked(known)
@@ -231,6 +239,12 @@ class Histories(RuleBasedStateMachine):
             assert self.pending._live == names
             for known in self.all:
                 assert known.record.attempt == known.counted, known
+            edges = self.pending.edges.values()
+            sent = [known for known in live if known.state in ("in doubt", "tracked", "timed out")]
+            assert sum(edge.open for edge in edges) == len(live)
+            for edge in edges:
+                assert edge.window.in_flight == sum(k.record._edge is edge for k in sent)
+                assert edge.open == sum(k.record._edge is edge for k in live)
 
     def teardown(self) -> None:
         """Check that every open record can be closed."""

@@ -195,3 +195,62 @@ def test_long_idle_time_is_no_silence() -> None:
     assert window.room(1e6) == 100
     window.sent(1e6)
     assert (window.room(1e6 + 0.5), window.down_since) == (99, None)
+
+
+def test_first_answer_after_an_outage_is_no_second_beginning() -> None:
+    """A consumer that answers once and stops again: the window does not double meanwhile."""
+    window = down()
+    for _ in range(8):
+        window.expired(T)
+    window.sent(T)
+    window.answered(T + 0.1, 0.1)
+    for tenth in range(102, 200):
+        while window.room(tenth / 10) >= 1:
+            window.sent(tenth / 10)
+        window.waits()
+    assert 1 < window.in_flight <= 5
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_records_stuck_on_a_shard_that_is_away_hold_no_others_back(careful: bool) -> None:
+    """Its verdicts do not come, and other records are answered."""
+    window, sent = Window(100, T), 0
+    if careful:
+        window.begin_carefully()
+    for _ in range(10):
+        window.sent(0.0)
+    for tenth in range(100, 600):
+        now = tenth / 10
+        if window.room(now) >= 1:
+            window.sent(now)
+            window.waits()
+            window.answered(now, 0.1)
+            sent += 1
+        window.waits()
+    assert sent > 100
+
+
+def test_trees_that_are_kept_alive_for_lifetimes_are_no_outage() -> None:
+    """Touched, or refreshed by each row: their answers come later than a lifetime."""
+    window = Window(1000, T)
+    busy(window, 0.0, 20, took=6 * T)
+    for _ in range(20):
+        window.sent(1000.0)
+    assert window.room(1000.0 + 5 * T) > 1
+    assert window.down_since is None
+
+
+def test_probe_that_was_not_sent_is_no_probe() -> None:
+    window = down()
+    assert window.room(T) == 1
+    window.sent(T)
+    assert window.room(T) == 0
+    window.withdrawn()
+    assert window.room(T) == 1
+
+
+def test_errors_of_redis_make_no_more_probes() -> None:
+    window = down()
+    window.sent(T)
+    window.pardon(T + 1)
+    assert window.room(T + 1) == 0

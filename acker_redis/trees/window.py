@@ -39,7 +39,7 @@ BEGIN = 100
 FIRST = 10
 """Records in flight at first, if expired verdicts of an earlier program wait at the start."""
 PATIENCE = 1.0
-"""Seconds without an answer that are no silence."""
+"""Seconds without an answer that are no silence, or a quarter of a lifetime if that is shorter."""
 MANY = 1 / 8
 """Part of the last verdicts up to which expiries do not shrink the window."""
 GAIN = 1 / 16
@@ -147,8 +147,7 @@ class Window:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
         if self.down_since is not None:
             # It waited after messages whose trees had ended, so its time says nothing.
-            self._fastest = math.inf
-            self._patience = PATIENCE if self._patience == math.inf else self._patience
+            self._patience, self._fastest = min(PATIENCE, self.lifetime / 4), math.inf
         else:
             if now - self._quiet_since > self._patience:
                 self.size = max(1.0, min(self.size, self.in_flight))
@@ -192,7 +191,8 @@ class Window:
         else:
             self._deviation += (abs(took - self._mean) - self._deviation) / 4
             self._mean += (took - self._mean) / 8
-        self._patience = max(PATIENCE, self._mean + 4 * self._deviation)
+        least = min(PATIENCE, self.lifetime / 4)
+        self._patience = max(least, self._mean + 4 * self._deviation)
         # While the window limits, even the fastest answers may have waited in a queue.
         old = now >= self._fastest_at + REMEMBERED * self.lifetime
         if self._mean < self._fastest or (old and now >= self._limited_at + self.lifetime):

@@ -3,8 +3,11 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from acker_redis.trees.window import Window
+from tests.tiers import examples
 
 T = 10.0
 """Seconds that trees live."""
@@ -254,3 +257,50 @@ def test_errors_of_redis_make_no_more_probes() -> None:
     window.sent(T)
     window.pardon(T + 1)
     assert window.room(T + 1) == 0
+
+
+@settings(max_examples=examples(10))
+@given(
+    lifetime=st.sampled_from([0.4, 1.0, T]),
+    careful=st.booleans(),
+    history=st.lists(
+        st.tuples(
+            st.sampled_from(["sent", "sent", "answered", "expired", "withdrawn", "error"]),
+            st.sampled_from([0.0, 0.0, 0.1, 1.0, T, 6 * T]),
+        ),
+        max_size=40,
+    ),
+)
+def test_records_flow_after_any_history(
+    lifetime: float, careful: bool, history: list[tuple[str, float]]
+) -> None:
+    """Also if some remain in flight, because their shard is away: the others are answered."""
+    window, now = Window(1000, lifetime), 0.0
+    if careful:
+        window.begin_carefully()
+    for what, seconds in history:
+        now += seconds
+        window.room(now)
+        if what == "sent":
+            window.sent(now)
+        elif what == "error":
+            window.pardon(now)
+        elif not window.in_flight:
+            continue
+        elif what == "answered":
+            window.answered(now, seconds)
+        elif what == "expired":
+            window.expired(now)
+        else:
+            window.withdrawn()
+    stuck, sent, end = window.in_flight, 0, now + 20 * T + 10 * window.in_flight
+    while sent < 100:
+        now += lifetime / 50
+        assert now < end, (sent, window)
+        if window.room(now) >= 1:
+            window.sent(now)
+            window.waits()
+            window.answered(now, 0.01)
+            sent += 1
+        window.waits()
+    assert window.in_flight == stuck

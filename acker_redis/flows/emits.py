@@ -221,10 +221,8 @@ class Emits(Paces):
                 self.pending.put_back(record)
             self._not_tracked(attempts, error)
             raise
-        if record is not None:
-            self.pending.turn()
-        elif usable:
-            self.pending.drawn()
+        if usable or attempts:
+            self.pending.drawn(full=record is not None)
         self._doubts |= doubts
 
     def _not_tracked(self, attempts: list[Attempt], error: BaseException) -> None:

@@ -120,15 +120,16 @@ class Pending:
             edge.room = edge.window.room(now)
         self._rooms_at = now
 
-    def turn(self) -> None:
-        """Ask another edge first: the last batch was full, perhaps with records of one edge."""
-        self._order.rotate(-1)
+    def drawn(self, full: bool) -> None:
+        """Note the end of a batch: where no room is left, records that are due wait for windows.
 
-    def drawn(self) -> None:
-        """Note that no more records are tracked now: those that are due wait for their windows."""
+        After a full batch another edge is asked first, because this one may need all of the next.
+        """
         for edge in self.edges.values():
-            if edge.due or edge.queue:
+            if edge.room < 1 and (edge.due or edge.queue):
                 edge.window.waits()
+        if full:
+            self._order.rotate(-1)
 
     def due(self) -> float | None:
         """Return the time when the next replay is due; None if no replay waits."""

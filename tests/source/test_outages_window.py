@@ -271,8 +271,27 @@ def test_busy_edge_does_not_starve_another() -> None:
             assert record
             pending.tracking(record, 100 * turn + number, turn)
             sent[record.edge] += 1
-        pending.turn()
+        pending.drawn(full=True)
     assert sent["orders"] >= 9
+
+
+def test_window_grows_beside_a_busy_edge() -> None:
+    """It limits its own edge, although the other one fills each batch."""
+    pending = Pending(5, Backoff(0, 0), True, most=1000)
+    for number in range(2):
+        pending.add(Record(f"{number}", edge="orders"))
+    orders = pending.edges["orders"].window
+    orders.size = 1.0
+    for number in range(20):
+        pending.add(Record(f"i{number}", edge="import"))
+    for number in range(10):
+        record = pending.next(0.0)
+        assert record
+        pending.tracking(record, number, 0.0)
+    pending.drawn(full=True)
+    ack = Outcome("ack", "completed", 0, "0", 100, "")
+    assert len(list(pending.verdicts(Entry(0, "1-0", 0, (ack,)), 0.1))) == 1
+    assert orders.size == 2
 
 
 def test_batch_without_a_shard_is_not_limited_by_the_window(

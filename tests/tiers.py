@@ -44,6 +44,7 @@ TIER_OF = {
     "integrations/test_core.py": QUICK,
     "integrations/test_http.py": QUICK,
     "integrations/test_kafka.py": QUICK,
+    "integrations/test_kafka_deliveries.py": QUICK,
     "integrations/test_otel.py": QUICK,
     "integrations/test_sqs.py": QUICK,
     "integrations/test_streams.py": QUICK,

@@ -517,7 +517,7 @@ def test_messages_in_process_below_the_offset_to_which_kafka_goes_back_hold_the_
         assert partitions.moved() == []
         frontiers[offset].complete(offset)
     frontiers[5].complete(5)
-    ((_, _, position),) = partitions.moved()
+    (position,) = (each.position for each in partitions.moved())
     assert position == 8
     with pytest.raises(ConfigError, match="offset 6 is handled after offset 7"):
         partitions.read(("orders", 0), 6)

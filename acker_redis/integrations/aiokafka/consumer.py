@@ -28,8 +28,19 @@ from acker_redis.integrations.core.failures import OnFailure
 from acker_redis.integrations.core.headers import text_of
 from acker_redis.integrations.core.until_signal import until_signal
 from acker_redis.integrations.core.work import in_process
+from acker_redis.integrations.kafka_messages.deliveries import (
+    Begin,
+    Deliveries,
+    limited,
+    raising_async,
+)
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess
-from acker_redis.integrations.kafka_messages.partitions import Place, check_auto_commit, runs
+from acker_redis.integrations.kafka_messages.partitions import (
+    Moved,
+    Place,
+    check_auto_commit,
+    runs,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +87,14 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             what it has sent, the exception ends :meth:`run`.
         skip_ended: See :class:`acker_redis.integrations.kafka.TrackedConsumer`: right only for
             topics into which a :class:`Source` or an outbox sends.
+        deliveries: Maximum number of deliveries of a message, at least 2, for messages that kill or
+            hang their consumers; see :class:`acker_redis.integrations.kafka.TrackedConsumer`.
         **config: The arguments of :class:`aiokafka.AIOKafkaConsumer`. ``enable_auto_commit`` is
             False.
 
     Raises:
-        ConfigError: ``enable_auto_commit`` is on, which would commit messages in process; or there
-            is no ``group_id``.
+        ConfigError: ``enable_auto_commit`` is on, which would commit messages in process; there is
+            no ``group_id``; or ``deliveries`` is below 2.
 
     Examples:
         >>> from acker_redis.integrations.aiokafka import TrackedAsyncConsumer
@@ -101,6 +114,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         *topics: str,
         on_failure: OnFailure | None = None,
         skip_ended: bool = False,
+        deliveries: int | None = None,
         **config: Any,
     ) -> None:
         check_is(acker, AsyncAcker, "a TrackedAsyncConsumer")
@@ -112,6 +126,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         self._sink = AsyncProducer(acker)
         self._in_process = InProcess(Got, self, lambda: acker.flows.ids, on_failure)
         self._assigned = self._in_process.partitions
+        self._deliveries = limited(deliveries, self._assigned)
         self._ended = Ended(acker.flows) if skip_ended else None
         self._finish = asyncio.Event()
         self._left = False
@@ -283,9 +298,12 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
         """
         if offsets is not None:
             raise ConfigError("commit() of a TrackedAsyncConsumer takes no offsets")
+        await self._commit()
+
+    async def _commit(self, notes: Iterable[Moved] = ()) -> None:
         await self._settle()
-        moved = self._assigned.moved()
-        if not moved:
+        found = {each.place: each for each in (*self._assigned.moved(), *notes)}
+        if not found:
             return
         try:
             await self._sink.flush(FLUSH)
@@ -296,9 +314,11 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             # Their trees expire, so their sources are told. They need no second delivery.
             log.warning("some acks were given up: %s", error)
         # Meanwhile a rebalance may have taken partitions away.
-        moved = [each for each in moved if self._assigned.has(each)]
+        moved = [each for each in found.values() if self._assigned.has(each)]
         if moved:
-            await super().commit({TopicPartition(*each.place): each.position for each in moved})
+            await super().commit(
+                {TopicPartition(*each.place): (each.position, each.note) for each in moved}
+            )
             for each in moved:
                 self._assigned.committed(each.place, each.position)
 
@@ -337,7 +357,7 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
             found = await self.getmany(timeout_ms=wait, max_records=batch)
             messages = [each for several in found.values() for each in several]
             if messages and not self._finish.is_set():
-                await process(messages)
+                await self._process(process, messages)
             await self._settle()
             if (now := time.monotonic()) >= due:
                 due = now + commit_every
@@ -345,6 +365,38 @@ class TrackedAsyncConsumer(AIOKafkaConsumer):
                     await self.commit()
                 except KafkaError as error:
                     log.warning("offsets are not committed, the next commit follows: %s", error)
+
+    async def _process(self, process: Process, messages: list[Any]) -> None:
+        """Process messages; with a limit of deliveries, first commit notes of those that begin."""
+        if self._deliveries is None:
+            await process(messages)
+            return
+        rest = messages
+        while rest and not self._finish.is_set():
+            begin = await self._begin(self._deliveries, [*map(_located, rest)])
+            now, rest = rest[: begin.take], rest[begin.take :]
+            if begin.error is None:
+                await process(now)
+            else:
+                await self.handle(now[0], raising_async, begin.error)
+
+    async def _begin(self, deliveries: Deliveries, places: list[tuple[Place, int]]) -> Begin:
+        # Earlier messages are settled first: they must not count for those that begin now.
+        await self._flush()
+        try:
+            if unknown := [TopicPartition(*each) for each in deliveries.unknown(places)]:
+                # aiokafka's committed() does not return the metadata.
+                found = await self._coordinator.fetch_committed_offsets(unknown)
+                for each in unknown:
+                    deliveries.found(each, found[each].metadata if each in found else None)
+        except KafkaError as error:
+            log.warning("earlier deliveries are not counted: %s", error)
+        begin = deliveries.begin(places)
+        try:
+            await self._commit(begin.notes)
+        except KafkaError as error:
+            log.warning("this delivery is not counted: %s", error)
+        return begin
 
     async def _handle_all(self, handler: Handler, messages: list[Any]) -> None:
         ended = await self._look_up(messages)

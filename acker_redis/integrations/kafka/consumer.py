@@ -35,8 +35,14 @@ from acker_redis.integrations.kafka.messages import (
     places_of,
 )
 from acker_redis.integrations.kafka.producer import Polled
+from acker_redis.integrations.kafka_messages.deliveries import (
+    Begin,
+    Deliveries,
+    limited,
+    raising,
+)
 from acker_redis.integrations.kafka_messages.in_process import FLUSH, IDLE, SETTLE, InProcess, Read
-from acker_redis.integrations.kafka_messages.partitions import check_auto_commit, runs
+from acker_redis.integrations.kafka_messages.partitions import Moved, Place, check_auto_commit, runs
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.bolt import Current, Handle
 from acker_redis.sync.client import Acker
@@ -88,10 +94,16 @@ class TrackedConsumer(confluent_kafka.Consumer):
             no tree is pending, unless Redis may have lost trees of that time. In doubt a message is
             processed. So is each message of a topic without
             ``message.timestamp.type=LogAppendTime``: its time is that of its producer.
+        deliveries: Maximum number of deliveries of a message, at least 2. :meth:`run` and
+            :meth:`run_batches` fail a message that was delivered so often and never settled, as it
+            may kill or hang its consumers. Kafka counts no deliveries, so they commit before each
+            batch, with a note in the metadata of the committed offset, and they handle one by one
+            what a killed consumer had in hand. None, the default: no limit, such a message is
+            delivered for ever, and those after it in its partition wait.
 
     Raises:
-        ConfigError: ``enable.auto.commit`` is on, which would commit messages in process; or
-            ``on_failure`` is a coroutine function.
+        ConfigError: ``enable.auto.commit`` is on, which would commit messages in process;
+            ``on_failure`` is a coroutine function; or ``deliveries`` is below 2.
 
     Examples:
         >>> from acker_redis.integrations.kafka import TrackedConsumer
@@ -110,6 +122,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         *,
         on_failure: OnFailure | None = None,
         skip_ended: bool = False,
+        deliveries: int | None = None,
     ) -> None:
         check_is(acker, Acker, "a TrackedConsumer")
         check_auto_commit(config, "enable.auto.commit", "TrackedConsumer")
@@ -120,6 +133,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         self._sink = Producer(acker)
         self._in_process = InProcess(Polled, self, acker.fresh_ids, on_failure)
         self._partitions = self._in_process.partitions
+        self._deliveries = limited(deliveries, self._partitions)
         self._ended = Ended(acker.flows) if skip_ended else None
         self._producers: set[confluent_kafka.Producer] = set()
         """The producers that are served for delivery reports."""
@@ -301,8 +315,11 @@ class TrackedConsumer(confluent_kafka.Consumer):
         """
         if args or any(value is not None for value in kwargs.values()):
             raise ConfigError("commit() of a TrackedConsumer takes neither message nor offsets")
+        return self._commit(asynchronous)
+
+    def _commit(self, asynchronous: bool, notes: Iterable[Moved] = ()) -> Any:
         self._settle()
-        moved = self._partitions.moved()
+        moved = {each.place: each for each in (*self._partitions.moved(), *notes)}
         if not moved:
             return None if asynchronous else []
         try:
@@ -313,7 +330,7 @@ class TrackedConsumer(confluent_kafka.Consumer):
         except AckerError as error:
             # Their trees expire, so their sources are told. They need no second delivery.
             log.warning("some acks were given up: %s", error)
-        offsets = [TopicPartition(*each.place, each.position) for each in moved]
+        offsets = [TopicPartition(*each.place, each.position, each.note) for each in moved.values()]
         if asynchronous:
             # Kafka may still refuse them: they are committed when it says so.
             return super().commit(offsets=offsets, asynchronous=True)
@@ -368,13 +385,44 @@ class TrackedConsumer(confluent_kafka.Consumer):
                     first = self.poll(SETTLE if self._in_process else IDLE)
                     # A message is as long as its value, so an empty one is false.
                     if first is not None and not self._stop.is_set():
-                        process([first, *self.consume(batch - 1, 0)])
+                        self._process(process, [first, *self.consume(batch - 1, 0)])
                     self._settle()
                     if (now := time.monotonic()) >= due:
                         due = now + commit_every
                         self._commit_soon()
         finally:
             self.close()
+
+    def _process(self, process: Callable[[list[Any]], object], messages: list[Any]) -> None:
+        """Process messages; with a limit of deliveries, first commit notes of those that begin."""
+        if self._deliveries is None:
+            process(messages)
+            return
+        rest = [each for each in messages if is_record(each)]
+        while rest and not self._stop.is_set():
+            begin = self._begin(self._deliveries, [*map(located, rest)])
+            now, rest = rest[: begin.take], rest[begin.take :]
+            if begin.error is None:
+                process(now)
+            else:
+                self._handle(now[0], id_text, raising, begin.error)
+
+    def _begin(self, deliveries: Deliveries, places: list[tuple[Place, int]]) -> Begin:
+        # Earlier messages are settled first: they must not count for those that begin now.
+        self._flush_producers()
+        try:
+            if unknown := [TopicPartition(*each) for each in deliveries.unknown(places)]:
+                for each in self.committed(unknown, FLUSH):
+                    if not each.error:
+                        deliveries.found((each.topic, each.partition), each.metadata)
+        except KafkaException as error:
+            log.warning("earlier deliveries are not counted: %s", error)
+        begin = deliveries.begin(places)
+        try:
+            self._commit(False, begin.notes)
+        except KafkaException as error:
+            log.warning("this delivery is not counted: %s", error)
+        return begin
 
     def _commit_soon(self) -> None:
         try:

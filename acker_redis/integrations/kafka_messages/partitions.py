@@ -1,6 +1,7 @@
 """The assigned partitions of a consumer, and which of their offsets may be committed. No I/O."""
 
 import logging
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -13,14 +14,45 @@ log = logging.getLogger(__name__)
 Place = tuple[str, int]
 """A topic and the number of a partition."""
 
+_NOTE = re.compile(r"acker-redis:(\d{1,9}):(\d{1,19}):(\d{1,19})")
+
+
+class Note(NamedTuple):
+    """The metadata of an offset that is committed before messages begin: ``deliveries.py``.
+
+    >>> str(Note(2, 40, 47))
+    'acker-redis:2:40:47'
+    >>> Note.of("acker-redis:2:40:47"), Note.of("of another program")
+    (Note(begun=2, offset=40, end=47), Note(begun=0, offset=-1, end=-1))
+    """
+
+    begun: int = 0
+    """How many consumers have begun at this message."""
+    offset: int = -1
+    """The offset of the message."""
+    end: int = -1
+    """Offsets below it may have been in hand together."""
+
+    def __str__(self) -> str:
+        return f"acker-redis:{self.begun}:{self.offset}:{self.end}"
+
+    @classmethod
+    def of(cls, metadata: str | None) -> "Note":
+        """Return the note of a committed offset, or one that counts nothing."""
+        # The mock cluster of librdkafka adds a null character.
+        found = _NOTE.fullmatch((metadata or "").rstrip("\0"))
+        return cls(*map(int, found.groups())) if found else cls()
+
 
 class Moved(NamedTuple):
-    """A partition whose position has moved since its last commit."""
+    """A partition whose position is to be committed: it has moved, or is committed with a note."""
 
     place: Place
     partition: "Partition"
     position: int
     """The offset to commit."""
+    note: str = ""
+    """What to commit with it."""
 
 
 class Partition:
@@ -31,7 +63,10 @@ class Partition:
 
     """
 
-    __slots__ = ("committed", "expected", "first", "frontier", "last", "left", "older", "restarts")
+    __slots__ = (
+        *("committed", "expected", "first", "frontier", "last", "left", "note", "older"),
+        "restarts",
+    )
 
     def __init__(self, older: tuple[tuple[Frontier, int], ...] = ()) -> None:
         self.last = -1
@@ -46,6 +81,8 @@ class Partition:
         self.first = 0
         self.expected = 0
         self.committed = 0
+        self.note: Note | None = None
+        """The note of the offset at which the assignment began; None until it is read."""
 
     @property
     def position(self) -> int:
@@ -74,6 +111,12 @@ class Partition:
             frontier.complete(self.expected, offset)  # offsets without a record
         self.expected = max(offset + 1, end)
         return frontier
+
+    def continues_at(self, first: int) -> int | None:
+        """Return the offset to commit before the message at ``first`` begins; None if unknown."""
+        if self.restarts or self.older:
+            return None
+        return first if self.frontier is None else self.frontier.position
 
     def restarted(self, offset: int) -> "Partition":
         """Return the partition for the message at an offset: a new one if Kafka went back to it.
@@ -157,12 +200,17 @@ class Partitions:
             ConfigError: see :meth:`Partition.read`.
 
         """
-        partition = self._places.get(place)
-        if partition is None or partition.last < 0 or partition.left:
+        partition = self.at(place)
+        if partition is None:
             return None
         if partition.restarts:
             partition = self._places[place] = partition.restarted(offset)
         return partition.read(offset, end)
+
+    def at(self, place: Place) -> Partition | None:
+        """Return a partition of which messages may begin; None if there is none."""
+        partition = self._places.get(place)
+        return None if partition is None or partition.last < 0 or partition.left else partition
 
     def moved(self) -> list[Moved]:
         """Return the partitions with offsets to commit."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from acker_redis import Acker
+from acker_redis.embedded.guard import die_with_parent
 
 POISON = b"poison"
 DELIVERIES = 3
@@ -71,7 +72,8 @@ def amazon(acker: Acker, server: str, queue: str, work: Any) -> None:
     from tests.integrations.sqs import client
 
     worker = SqsWorker(acker, client(server), queue, lease=LEASE, wait=1)
-    worker.run(lambda message: work(message["Body"].encode()))
+    # As with RabbitMQ, a delivery counts for each message that was read together.
+    worker.run(lambda message: work(message["Body"].encode()), count=1)
 
 
 def confluent(acker: Acker, server: str, queue: str, work: Any) -> None:
@@ -121,12 +123,15 @@ def main(
     way: str, transport: str, url: str, namespace: str, server: str, queue: str, file: str
 ) -> None:
     """Start workers until the end."""
+    ties = die_with_parent()
     while True:
         with Path(file).open("a") as lines:
             lines.write("started\n")
         ends, hangs = os.pipe()
         if os.fork() == 0:
             os.close(ends)
+            if ties is not None:
+                ties()
             with Acker.from_url(url, namespace) as acker:
                 RUN[transport](acker, server, queue, partial(work, way=way, hangs=hangs))
             os._exit(0)

@@ -12,9 +12,9 @@ cannot finish in time.
 * *Begin.* The window is ``BEGIN``, and doubles each second until the first answer, so that sources
   of slow trees need no ramp of hours. It is ``FIRST``, and does not double, if expired verdicts of
   an earlier program wait.
-* *Silence.* If no answer came for longer than answers take (their mean and four deviations, as in
-  RFC 6298, and at least ``PATIENCE``), one more record is sent each time the silence has doubled,
-  and one a lifetime later on. So the queue of a consumer that has stopped stays short.
+* *Silence.* If no answer came for longer than answers take (their mean and four deviations, or
+  ``PATIENCE`` if these are shorter, as in RFC 6298), one more record is sent each time the silence
+  has doubled, and one a lifetime later on. So the queue of a consumer that has stopped stays short.
 * *Down.* A lifetime without an answer, and silence, while records were in flight. Then only probes
   are sent, one a lifetime. The first answer ends it; then the window is 1.
 * *Expiry.* The window becomes half of the records in flight, at most once a lifetime, and only if
@@ -39,7 +39,7 @@ BEGIN = 100
 FIRST = 10
 """Records in flight at first, if expired verdicts of an earlier program wait at the start."""
 PATIENCE = 1.0
-"""Seconds without an answer that are no silence, or a quarter of a lifetime if that is shorter."""
+"""Seconds beyond the mean that are no silence, or a quarter of a lifetime if that is shorter."""
 MANY = 1 / 8
 """Part of the last verdicts up to which expiries do not shrink the window."""
 GAIN = 1 / 16
@@ -192,7 +192,7 @@ class Window:
             self._deviation += (abs(took - self._mean) - self._deviation) / 4
             self._mean += (took - self._mean) / 8
         least = min(PATIENCE, self.lifetime / 4)
-        self._patience = max(least, self._mean + 4 * self._deviation)
+        self._patience = self._mean + max(least, 4 * self._deviation)
         # While the window limits, even the fastest answers may have waited in a queue.
         old = now >= self._fastest_at + REMEMBERED * self.lifetime
         if self._mean < self._fastest or (old and now >= self._limited_at + self.lifetime):

@@ -62,22 +62,22 @@ def test_silence_lets_one_record_go_each_time_it_doubles() -> None:
     window.sent(0.0)
     at = []
     for tenth in range(1, 95):
-        if window.room(tenth / 10) and tenth > 10:
+        if window.room(tenth / 10) and tenth > 11:
             at.append(tenth / 10)
             window.sent(tenth / 10)
-    assert at == [1.1, 2.2, 4.4, 8.8]
+    assert at == [1.2, 2.4, 4.8]
     window.answered(9.5, 9.5)
-    assert window.size == 5, "the records in flight"
+    assert window.size == 4, "the records in flight"
 
 
 def test_one_slow_record_does_not_hold_the_others_back() -> None:
     window = Window(100, T)
     busy(window, 0.0, 20)
     window.sent(0.0)
-    assert window.room(1.1) == 1
-    window.sent(1.1)
-    window.answered(1.2, 0.1)
-    assert window.room(1.2) >= 1
+    assert window.room(1.2) == 1
+    window.sent(1.2)
+    window.answered(1.3, 0.1)
+    assert window.room(1.3) >= 1
 
 
 def test_edge_without_an_answer_for_a_lifetime_gets_one_probe_a_lifetime() -> None:
@@ -158,6 +158,23 @@ def test_it_grows_slowly_while_answers_have_queued() -> None:
     size = window.size
     busy(window, 0.0, 20, took=3.0)
     assert 0 < window.size - size < 2
+
+
+def test_answers_that_are_heard_a_little_later_are_no_silence() -> None:
+    """All take three seconds, so they come together; the source hears them with its next step."""
+    window, sent = Window(100, 60.0, size=5, _threshold=5), list[float]()
+    for step in range(100):
+        busy(window, (step - 100) / 20, 1, took=3.0, waits=False)
+    for step in range(2400):
+        now = step / 20
+        while sent and sent[0] + 3.05 <= now:
+            window.answered(now, 3.0)
+            sent.pop(0)
+        for _ in range(int(window.room(now))):
+            window.sent(now)
+            sent.append(now)
+        window.waits()
+    assert window.size > 60
 
 
 def test_record_that_was_not_sent_says_nothing() -> None:

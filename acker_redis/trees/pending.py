@@ -324,6 +324,8 @@ class Pending:
         if outcome.verdict == "touch":
             if record:
                 self._tracked[anchor] = record  # Redis reset the timeout: reset the local one too
+                if record._edge is not None:
+                    record._edge.window.pardon(now)  # a consumer is at work
             return None
         if record is None:
             if anchor in self._closed or anchor in self._timed_out:

@@ -15,8 +15,8 @@ cannot finish in time.
 * *Silence.* If no answer came for longer than answers take (their mean and four deviations, or
   ``PATIENCE`` if these are shorter, as in RFC 6298), one more record is sent each time the silence
   has doubled, and one a lifetime later on. So the queue of a consumer that has stopped stays short.
-* *Down.* A lifetime without an answer, and silence, while records were in flight. Then only probes
-  are sent, one a lifetime. The first answer ends it; then the window is 1.
+* *Down.* A lifetime without an answer, in which a record expired. Then only probes are sent, one a
+  lifetime. The first answer ends it; then the window is 1.
 * *Expiry.* The window becomes half of the records in flight, at most once a lifetime, and only if
   more than one in eight of the last verdicts is an expiry: fewer are lost messages, and no sign of
   a queue.
@@ -87,6 +87,8 @@ class Window:
     """Seconds of silence after which one more record is sent."""
     _expired: bool = False
     """Whether a record has expired since the last answer."""
+    _before: int = 0
+    """Records in flight when the first of these expired."""
     _share: float = 0.0
     """Part of the last verdicts that are expiries, smoothed over 16 of them."""
     _cut_at: float = -math.inf
@@ -118,14 +120,10 @@ class Window:
             if now >= self._doubles_at and self._patience == math.inf and not self._expired:
                 self.size, self._doubles_at = min(self.most, 2 * self.size), now + PATIENCE
         quiet = now - self._quiet_since if self.in_flight or self._expired else 0.0
-        silent = quiet > self._patience
-        # Trees that are touched, or refreshed by their rows, may take longer than a lifetime.
-        over = quiet >= self.lifetime and (silent or self._patience == math.inf)
-        if over and self.down_since is None:
-            if not self._expired:
-                self._threshold = max(1.0, self.in_flight)
-            self.size, self.down_since = 1.0, now
-        if silent or self.down_since is not None:
+        # Trees that are touched, or refreshed by their rows, live longer than a lifetime.
+        if quiet >= self.lifetime and self._expired and self.down_since is None:
+            self.size, self._threshold, self.down_since = 1.0, max(1.0, self._before), now
+        if self._silent(quiet):
             return int(quiet >= self._next_probe)
         return max(0, int(self.size) - self.in_flight)
 
@@ -139,20 +137,21 @@ class Window:
             self._doubles_at = now + PATIENCE
         if not self.in_flight and not self._expired:
             self._quiet_since = now
-        elif (quiet := now - self._quiet_since) > self._patience or self.down_since is not None:
+        elif self._silent(quiet := now - self._quiet_since):
             self._next_probe = quiet + min(quiet, self.lifetime)
         self.in_flight += 1
 
     def answered(self, now: float, took: float) -> None:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
-        if self.down_since is not None:
-            # It waited after messages whose trees had ended, so its time says nothing.
-            self._patience, self._fastest = min(PATIENCE, self.lifetime / 4), math.inf
-        else:
-            if now - self._quiet_since > self._patience:
+        if self._silent(now - self._quiet_since):
+            if self.down_since is None:
                 self.size = max(1.0, min(self.size, self.in_flight))
-            if now != self._learned_at:
-                self._learn(now, took)
+            else:
+                self._share = 0.0  # probes that are still in the queue expire: they shrink nothing
+            # It waited in a queue that had stopped, so its time says nothing.
+            self._patience, self._fastest = min(PATIENCE, self.lifetime / 4), math.inf
+        elif now != self._learned_at:
+            self._learn(now, took)
         self.down_since, self._expired = None, False
         self._quiet_since, self._next_probe = now, 0.0
         self._share -= self._share / 16
@@ -171,7 +170,8 @@ class Window:
             if self.down_since is None:
                 self._threshold = self.size
             self._cut_at = now
-        self._expired = True
+        if not self._expired:
+            self._expired, self._before = True, self.in_flight
         self.in_flight -= 1
 
     def withdrawn(self) -> None:
@@ -183,6 +183,12 @@ class Window:
         """Begin the silence again: answers could not be heard until now."""
         if self.down_since is None:
             self._quiet_since, self._next_probe = now, 0.0
+
+    def _silent(self, quiet: float) -> bool:
+        """Return whether answers should have come in this time without one."""
+        if self.down_since is not None:
+            return True
+        return quiet > (self._patience if self._patience < math.inf else self.lifetime)
 
     def _learn(self, now: float, took: float) -> None:
         self._learned_at = now

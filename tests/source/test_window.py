@@ -26,8 +26,9 @@ def down(most: int = 100) -> Window:
     """Return the window of an edge that has answered, and is down at time 10."""
     window = Window(most, T)
     busy(window, 0.0, 1)
-    for _ in range(8):
+    for _ in range(9):
         window.sent(0.0)
+    window.expired(T)
     window.room(T)
     return window
 
@@ -258,6 +259,8 @@ def test_trees_that_are_kept_alive_for_lifetimes_are_no_outage() -> None:
         window.sent(1000.0)
     assert window.room(1000.0 + 5 * T) > 1
     assert window.down_since is None
+    window.room(1000.0 + 50 * T)
+    assert window.down_since is None, "no record has expired"
 
 
 def test_probe_that_was_not_sent_is_no_probe() -> None:

@@ -1,8 +1,8 @@
 """Outages of a pipeline: how long until it is normal again, and how much work was for nothing.
 
-A shop (a source) sends orders through Redis Streams to a packer (a worker), each a process, with a
-rotator; all times are in lifetimes of 2 s. In each case something stops or is slow for a while. The
-same with ``adaptive=False``, and each with and without ``skip_ended=True``. Columns:
+A shop (a source) sends orders through Redis Streams, or Kafka with ``--kafka``, to a packer (a
+worker), each a process, with a rotator. In each case something stops or is slow for some lifetimes,
+of 2 s each. The same with ``adaptive=False``, and each with and without ``skip_ended=True``.
 
 * *limit*: 1.3 times the seconds in which a perfect system works off the orders that arrived
   meanwhile, ``L * (load - left) / (after - load)``: L, the outage; *left*, the part of the capacity
@@ -25,12 +25,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kafka_broker import BROKER, broker, jars
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -41,6 +43,7 @@ from acker_redis.protocol.keys import ShardKeys
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.cluster.servers import Cluster, slot_of, spread
+from tests.project.drawings.outage import chart
 
 LIFETIME = 2.0
 CAPACITY = 50.0
@@ -217,8 +220,8 @@ class Pipeline:
         found.fairness = sum(acked) ** 2 / max(1, len(acked) * sum(each**2 for each in acked))
 
 
-def run(case: Case) -> Found:
-    """Run a case."""
+def run(case: Case, kafka: Sequence[str] = ()) -> Found:
+    """Run a case; over Kafka if its jars are given."""
     found = Found(case)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         server = stack.enter_context(EmbeddedRedis(tcp=True))
@@ -233,7 +236,10 @@ def run(case: Case) -> Found:
             shards = 4 if case.kind == "shard" else 1
             acker.create(AckerConfig(tick_ms=round(LIFETIME * 500), buckets=3, shards=shards))
         stack.enter_context(Rotator.from_url(url, name))
-        pipeline = Pipeline(case, (url, server.url, name), folder)
+        queue = server.url
+        if kafka:
+            queue = f"kafka://{stack.enter_context(broker(Path(folder), list(kafka)))}"
+        pipeline = Pipeline(case, (url, queue, name), folder)
         try:
             watch(pipeline, pid, found)
         finally:
@@ -322,6 +328,20 @@ def show(results: list[Found]) -> None:
     Console(width=150).print(table)
 
 
+def draw(results: list[Found], folder: Path) -> None:
+    """Draw each case that has run with windows and without."""
+    pairs: dict[tuple[str, float, float], dict[bool, dict[str, Any]]] = {}
+    for found in results:
+        case = found.case
+        if not case.skip_ended and not found.starved:
+            key = case.kind, case.lifetimes, case.load
+            pairs.setdefault(key, {})[case.adaptive] = asdict(found)
+    for key, pair in pairs.items():
+        if len(pair) == 2:
+            name = "-".join(f"{each:g}" if isinstance(each, float) else str(each) for each in key)
+            (folder / f"{name}.svg").write_text(chart(pair))
+
+
 def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -329,15 +349,24 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", choices=KINDS, help="only these outages")
     parser.add_argument("--adaptive", action="store_true", help="only with windows")
     parser.add_argument("--jobs", type=int, default=4, help="cases that run side by side")
+    parser.add_argument("--kafka", type=Path, help="over Kafka; its jars are, or go, into a folder")
+    parser.add_argument("--pictures", type=Path, help="draw each outage into this folder")
     parser.add_argument("--json", type=Path, help="write the results to this file, too")
     args = parser.parse_args()
     chosen = [
         case for case in cases(args.all)
         if (not args.kinds or case.kind in args.kinds) and (case.adaptive or not args.adaptive)
     ]  # fmt: skip
+    kafka = jars(args.kafka, BROKER) if args.kafka else []
+    if kafka:  # a message must be ten minutes older than its tree to be skipped there
+        chosen = [case for case in chosen if not case.skip_ended and case.kind != "shard"]
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = list(track(pool.map(run, chosen), "outages", total=len(chosen)))
+        runs = pool.map(partial(run, kafka=kafka), chosen)
+        results = list(track(runs, "outages", total=len(chosen)))
     show(results)
+    if args.pictures:
+        args.pictures.mkdir(parents=True, exist_ok=True)
+        draw(results, args.pictures)
     if args.json:
         args.json.write_text(json.dumps([asdict(each) for each in results]) + "\n")
     if any(each.starved for each in results):

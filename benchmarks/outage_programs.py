@@ -1,4 +1,4 @@
-"""The programs of the outage benchmark: a source and a worker over Redis Streams.
+"""The programs of the outage benchmark: a source and a worker, over Redis Streams or Kafka.
 
 Each prints a line of JSON four times a second. ``outage.py`` starts, stops and reads them.
 """
@@ -10,12 +10,14 @@ import statistics
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from acker_redis import Acker, Record, Source
+from acker_redis.integrations.kafka import TrackedConsumer, TrackedProducer
 from acker_redis.integrations.streams import StreamSender, StreamWorker
 
 EVERY = 0.25
@@ -23,10 +25,22 @@ EVERY = 0.25
 STREAM, GROUP = "orders", "packing"
 
 
-def connect(args: argparse.Namespace) -> tuple[Acker, Any]:
-    """Return a client of the namespace, and one for the stream."""
-    acker = Acker.from_url(args.url, args.namespace)
-    return acker, redis.Redis.from_url(args.stream, protocol=2, socket_timeout=5)
+def stream(args: argparse.Namespace) -> Any:
+    """Return a client of the server with the stream."""
+    return redis.Redis.from_url(args.queue, protocol=2, socket_timeout=5)
+
+
+def kafka(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the configuration of a Kafka client."""
+    return {"bootstrap.servers": args.queue.removeprefix("kafka://"), "log_level": 0}
+
+
+def sender(acker: Acker, args: argparse.Namespace) -> Any:
+    """Return the ``send`` of a source."""
+    if not args.queue.startswith("kafka://"):
+        return StreamSender(acker, stream(args), STREAM)
+    send = TrackedProducer(acker, {**kafka(args), "linger.ms": 5}).sender(STREAM)
+    return lambda record, ids: send(replace(record, value=record.source_id), ids)
 
 
 def tell(**words: Any) -> None:
@@ -47,11 +61,11 @@ class Shop:
         self._rate, self._done = args.rate, Path(args.done)
         self._lock, self._took = threading.Lock(), list[float]()
         self._acked, self._dead = [0] * args.sources, 0
-        acker, client = connect(args)
+        acker = Acker.from_url(args.url, args.namespace)
         self._file = self._done.open("a", buffering=1)
         self._sources = [
             Source(
-                acker, f"shop-{number}", StreamSender(acker, client, STREAM),
+                acker, f"shop-{number}", sender(acker, args),
                 on_ack=self._on_ack, dead_letter=self._on_dead, adaptive=args.adaptive,
                 reload=lambda source_id: Record(source_id, {"order": source_id}),
             )
@@ -108,10 +122,18 @@ class Packer:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._pause, self._factor, self._next, self._calls = 1 / args.rate, 1.0, 0.0, 0
-        acker, client = connect(args)
-        self._worker = StreamWorker(
-            acker, client, STREAM, GROUP, idle=1.0, deliveries=100, skip_ended=args.skip_ended
-        )
+        acker = Acker.from_url(args.url, args.namespace)
+        self._worker: Any
+        self._kafka = args.queue.startswith("kafka://")
+        if self._kafka:
+            group = {"group.id": GROUP, "auto.offset.reset": "earliest"}
+            self._worker = TrackedConsumer(acker, {**kafka(args), **group})
+            self._worker.subscribe([STREAM])
+        else:
+            self._worker = StreamWorker(
+                acker, stream(args), STREAM, GROUP,
+                idle=1.0, deliveries=100, skip_ended=args.skip_ended,
+            )  # fmt: skip
         signal.signal(signal.SIGUSR1, lambda *_: self._set(3.0))
         signal.signal(signal.SIGUSR2, lambda *_: self._set(0.1))
         signal.signal(signal.SIGHUP, lambda *_: self._set(1.0))
@@ -119,6 +141,8 @@ class Packer:
     def run(self) -> None:
         """Process orders until the process ends."""
         threading.Thread(target=self._report, daemon=True).start()
+        while self._kafka:
+            self._worker.run(self._pack, batch=10)
         while True:
             for _, entries in self._read():
                 for entry, fields in entries:
@@ -152,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=["shop", "packer"])
     parser.add_argument("url")
-    parser.add_argument("stream", help="the URL of the server with the stream")
+    parser.add_argument("queue", help="the URL of the Redis with the stream, or kafka://BROKER")
     parser.add_argument("namespace")
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--sources", type=int, default=1)

@@ -568,10 +568,10 @@ class Rows:
     write = sparkSession = property(lambda self: self)
     conf = {}
 
-    def option(self, *args):
+    def option(self, *args, **options):
         return self
 
-    mode = option
+    mode = options = option
 
     def parquet(self, path):
         Path(path).mkdir(parents=True)

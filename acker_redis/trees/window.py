@@ -23,7 +23,10 @@ cannot finish in time.
 * *Growth*, only if a record waited for the window since the last answer (RFC 7661: a window that
   does not limit is not validated). Each answer adds 1 below the threshold (slow start) and
   ``GAIN`` above it, while answers take about as long as the fastest lately. If they take longer,
-  there is a queue, so a larger window brings nothing: an answer adds 1 in a whole window.
+  there is a queue, so a larger window brings nothing: an answer adds 1 in a whole window, and
+  nothing if it took over half a lifetime.
+* *Slow consumers.* Once answers take a quarter of a lifetime, and three times as long as the
+  fastest, the window is no larger than the number of records in flight.
 
 The threshold is the number in flight before the window shrank. The constants come from the
 simulation in ``tests/source/test_window_stability.py``.
@@ -87,6 +90,8 @@ class Window:
     """Seconds of silence after which one more record is sent."""
     _expired: bool = False
     """Whether a record has expired since the last answer."""
+    _used: int = 0
+    """Records in flight after the last one was sent."""
     _before: int = 0
     """Records in flight when the first of these expired."""
     _share: float = 0.0
@@ -140,6 +145,7 @@ class Window:
         elif self._silent(quiet := now - self._quiet_since):
             self._next_probe = quiet + min(quiet, self.lifetime)
         self.in_flight += 1
+        self._used = self.in_flight
 
     def answered(self, now: float, took: float) -> None:
         """Note that a record was acked or failed ``took`` seconds after its TRACK."""
@@ -155,10 +161,15 @@ class Window:
         self.down_since, self._expired = None, False
         self._quiet_since, self._next_probe = now, 0.0
         self._share -= self._share / 16
+        queued = took > NEAR * self._fastest + min(SLACK, self.lifetime / 20)
+        if self._mean > max(self.lifetime / 4, 3 * self._fastest):
+            self.size = min(self.size, self._used)
         if self._limits and self.size < self.most:
             gain = 1.0 / self.size
-            if took <= NEAR * self._fastest + min(SLACK, self.lifetime / 20):
+            if not queued:
                 gain = 1.0 if self.size < self._threshold else max(gain, GAIN)
+            elif took > self.lifetime / 2:
+                gain = 0.0  # a longer queue would make trees expire
             self.size = min(self.most, self.size + gain)
         self.in_flight -= 1
 

@@ -178,6 +178,24 @@ def test_answers_that_are_heard_a_little_later_are_no_silence() -> None:
     assert window.size > 60
 
 
+def test_answer_after_half_a_lifetime_adds_nothing() -> None:
+    window = Window(1000, T, size=10)
+    busy(window, 0.0, 2, took=0.1)
+    size = window.size
+    busy(window, 0.0, 1, took=0.6 * T)
+    assert window.size == size
+
+
+def test_window_shrinks_to_the_records_in_flight_when_answers_become_slow() -> None:
+    window = Window(100, T)
+    busy(window, 0.0, 20, took=0.1, waits=False)
+    for step in range(1, 31):
+        for _ in range(2):
+            window.sent(step)
+        window.answered(step, 0.4 * T)
+    assert 5 < window.size < 35
+
+
 def test_record_that_was_not_sent_says_nothing() -> None:
     window = Window(100, T)
     window.sent(0.0)

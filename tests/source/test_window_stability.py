@@ -44,7 +44,7 @@ def test_without_a_window_the_same_outage_never_ends() -> None:
 def test_sources_that_share_a_worker_return_together() -> None:
     found = run(sources=20, away=20.0, after=120.0)
     assert found.normal_after is not None
-    assert found.normal_after <= 1.35 * perfect(20.0, 0.7), "each of them probes"
+    assert found.normal_after <= LIMIT * perfect(20.0, 0.7)
     fairness = sum(found.acked) ** 2 / (20 * sum(each**2 for each in found.acked))  # Jain's index
     assert fairness > 0.99
     assert found.dead == 0
@@ -72,6 +72,12 @@ def test_slow_trees_need_no_ramp() -> None:
     found = run(lifetime=1200.0, tick=600.0, delay=600.0, capacity=1e4, load=0, backlog=1000,
                 before=0.0, after=750.0)  # fmt: skip
     assert sum(found.acked) == 1000
+
+
+def test_workers_that_become_slow_work_for_nothing_hardly_ever() -> None:
+    """The window shrinks with them, before a record expires."""
+    found = run(after=60.0, speed=lambda now: 1 / 3 if 20 <= now < 40 else 1.0)
+    assert found.useless < 10
 
 
 def test_workers_that_come_back_faster_are_used() -> None:

@@ -266,7 +266,7 @@ def watch(pipeline: Pipeline, pid: int, found: Found) -> None:
 
     for _ in seconds(WARM):
         pass
-    usual, most = pipeline.latency(time.time() - WARM / 2), pipeline.waiting()
+    usual, most = pipeline.latency(time.time() - WARM / 2), max(0, pipeline.waiting())
     if usual is None or usual > LIFETIME / 4:
         found.starved = f"busy: {usual or 0:.1f} s an order"
         return

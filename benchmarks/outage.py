@@ -252,6 +252,12 @@ def watch(pipeline: Pipeline, pid: int, found: Found) -> None:
     case = pipeline.case
     while not pipeline.shops[0].lines:
         time.sleep(0.05)
+    ready = time.monotonic() + 40  # a consumer of Kafka needs seconds for its partitions
+    while time.monotonic() < ready:
+        time.sleep(1.0)
+        took = pipeline.latency(time.time() - 1.0)
+        if took is not None and took <= LIFETIME / 4:
+            break
     began = time.monotonic()
 
     def seconds(until: float) -> Iterator[float]:

@@ -11,7 +11,7 @@ queued     its edge's ``queue``     ``next``: the caller has it
 waiting    ``_waiting``, then its   ``next``, when its back-off is over: the caller has it
            edge's ``due``, or
            ``_urgent``
-caller's   the caller               ``tracking`` -> tracked; ``put_back`` -> queued
+caller's   the caller               ``tracking`` -> tracked; ``put_back`` -> waiting
 tracked    ``_tracked[anchor]``     ack, final nack, ``withdraw`` -> closed; any other nack,
                                     ``untracked`` -> waiting; ``rotate`` -> timed out
 timed out  ``_timed_out[anchor]``   ``revive`` -> tracked; ``timeouts``, a nack: as above
@@ -20,7 +20,7 @@ closed     no record; its anchor    --
 =========  =======================  ===========================================================
 
 ``next`` returns a record only while the window of its edge has room (``window.py``), except those
-of ``_urgent``, whose entries were taken early.
+of ``_urgent``: their entries were taken early, or ``next`` has returned them before.
 
 A verdict on an anchor that is timed out or closed is ignored. One on an unknown anchor is of an
 earlier program: it is ignored too if an open record has its source id, which will get its own.
@@ -202,9 +202,8 @@ class Pending:
         self._close(anchor)
 
     def put_back(self, record: Record) -> None:
-        """Put a record from :meth:`next` back at the head of the queue."""
-        self._edge_of(record).queue.appendleft(record)
-        self._rooms_at = None
+        """Put a record from :meth:`next` back: it is the next one again, regardless of windows."""
+        self._urgent.appendleft(record)
 
     def withdraw(self, record: Record, anchor: int) -> None:
         """Remove a record that was added as tracked but was not, or where that is unknown.

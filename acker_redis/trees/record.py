@@ -39,7 +39,7 @@ class Record:
     """Entries of the stream that cannot be taken until the record is tracked again."""
     _group: "GroupBlock | None" = field(default=None, repr=False)
     """The block of the completion group that emitted the record."""
-    free: int = field(default=0, compare=False)
+    free: int = 0
     """Attempts that do not count: probes that expired untouched while their edge was down."""
     _edge: "Edge | None" = field(default=None, repr=False)
     _sent: bool = field(default=False, repr=False)

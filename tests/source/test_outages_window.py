@@ -303,3 +303,19 @@ def test_batch_without_a_shard_is_not_limited_by_the_window(
     flows._take_in()
     flows._draw([])
     assert not flows.pending.edges[""].window._limits
+
+
+def test_record_whose_entry_was_taken_early_waits_for_no_window_after_an_error() -> None:
+    """Only the source knows of it now: an error while its ids are drawn must not delay it."""
+    pending = Pending(5, Backoff(0, 0), True, most=1)
+    for number in (1, 2):
+        pending.add(Record(f"r{number}"), number)
+    nacks = tuple(Outcome("nack", "failed", n, f"r{n}", 5, "") for n in (1, 2))
+    assert len(list(pending.verdicts(Entry(0, "1-0", 0, nacks), 0.0))) == 2
+    assert pending.let_go({0: 1}, 1.0)
+    first = pending.next(1.0)
+    assert first
+    pending.put_back(first)
+    assert pending.next(1.0) is first
+    pending.tracking(first, 3, 1.0)
+    assert pending.next(1.0), "the window is 1, and the other record is not held back either"

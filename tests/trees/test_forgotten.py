@@ -47,6 +47,8 @@ def none_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    gc.collect()  # messages that earlier tests have left are reported now
+    caplog.clear()
     with caplog.at_level(logging.WARNING, forgotten.__name__):
         yield lambda: (gc.collect(), list(caplog.messages))[1]
 
